@@ -1,0 +1,24 @@
+// Sizes and durations as people write them. Thread safe.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "sluice/base/status.h"
+
+namespace sluice {
+
+// "90s", "1.5m", "2h", "250ms", "100us"; a bare number is seconds. Errors: kInvalidArgument.
+Result<std::uint64_t> parse_duration_ns(std::string_view text);
+
+// "512M", "1.5G", "6GiB", "1024": binary multiples, as nvidia-smi counts. Errors: kInvalidArgument.
+Result<std::uint64_t> parse_bytes(std::string_view text);
+
+// 1536 MiB as "1.5 GiB"; 0 as "0 B".
+std::string format_bytes(std::uint64_t bytes);
+
+// 1234567 ns as "1.23 ms"; three significant digits.
+std::string format_duration_ns(std::uint64_t ns);
+
+}  // namespace sluice

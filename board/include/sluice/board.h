@@ -1,0 +1,209 @@
+// The board: one shared-memory file per GPU and user where that GPU's jobs and the daemon meet.
+//
+// It holds jobs (what `sluice run` was asked for) and clients (processes of a job that hold a context on this GPU).
+// A client's gate word is what the GPU's front end waits on; the bits in it are its closers. All of it is plain
+// memory and atomics: no lock, so a process may be killed anywhere without blocking anybody.
+//
+// Protocol (model-checked in board/model/gate.pml)
+//   * A slot (job or client) is claimed by a compare-and-swap of `owner` from 0 to the claimer's ProcessIdentity, and
+//     taken from a dead owner by a compare-and-swap to the reaper's identity; the reaper wipes it and stores 0. Hence
+//     a slot is reused only when its process is gone, and a reaper that dies is reaped in turn.
+//   * Client i (i < kClosers) closes another by setting bit i of its gate, and opens it by clearing bit i: fetch_or
+//     and fetch_and only. The daemon's policy has bits of its own. Whoever finds a closer dead clears its bit.
+//   * The GPU only ever reads this memory, so a late access of a dead process's GPU work can damage nothing.
+//
+// Built without exceptions, allocation or a C++ runtime, because the shim contains it. Thread safe throughout.
+// The file is private to the user (directory 0700, file 0600, owner checked, never through a symbolic link).
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "sluice/base/process.h"
+#include "sluice/base/status.h"
+
+namespace sluice::board {
+
+inline constexpr std::uint32_t kMagic = 0x44424c53;  // "SLBD"
+inline constexpr std::uint32_t kVersion = 1;         // of everything below; another version is refused
+inline constexpr int kClients = 128;                 // processes with a context, a GPU
+inline constexpr int kClosers = 62;                  // only these can hold others; low jobs take slots from the top
+inline constexpr int kJobs = 128;
+inline constexpr int kLongKernels = 4;               // names kept of kernels longer than the quantum, a client
+
+using GateBits = std::uint64_t;
+inline constexpr GateBits kTurnBit = GateBits{1} << 62;   // set by the daemon: not this job's turn among its equals
+inline constexpr GateBits kSpareBit = GateBits{1} << 63;  // set by tests and by tools that freeze a job
+inline constexpr GateBits closer_bit(int client) { return client < kClosers ? GateBits{1} << client : 0; }
+
+inline constexpr std::uint64_t kDefaultQuantumNs = 100'000;
+inline constexpr std::uint64_t kStallNs = 100'000'000;  // no progress for so long while somebody is held: let go
+
+// Why a client is not gated although it could be held. Kept in Client::bypass; 0 is "nothing wrong".
+enum class Bypass : std::uint32_t {
+  kNone = 0,
+  kNoMemOps = 1,        // the driver or device has no stream memory operations (v2)
+  kRegisterFailed = 2,  // cuMemHostRegister refused the board
+  kSeveralGpus = 3,     // the job spans GPUs: held together or not at all
+  kNoSlot = 4,
+};
+const char* bypass_text(Bypass bypass);
+
+// Counters of one client; a reaper adds them to its job's. Units in the names. Written by the owner, read by all.
+struct Counters {
+  std::atomic<std::uint64_t> launches;        // kernels, graphs, copies and memsets submitted
+  std::atomic<std::uint64_t> gated;           // of these, submitted behind a gate at most one quantum of work earlier
+  std::atomic<std::uint64_t> captured;        // of these, into a stream that was capturing (not gated)
+  std::atomic<std::uint64_t> gates;           // waits enqueued
+  std::atomic<std::uint64_t> held_ns;         // gate closed while work was submitted
+  std::atomic<std::uint64_t> holds;           // times it was held
+  std::atomic<std::uint64_t> gpu_ns;          // sampled kernel time times launches
+  std::atomic<std::uint64_t> long_launches;   // launches of kernels longer than the quantum
+  std::atomic<std::uint64_t> closes;          // times it closed the gates below it
+  std::atomic<std::uint64_t> stalls;          // times its hold was dropped because it made no progress
+  std::atomic<std::uint64_t> unknown_lookups; // entry points newer than the shim's table, passed through
+};
+
+struct LongKernel {
+  std::atomic<std::uint64_t> launches;
+  std::atomic<std::uint64_t> longest_ns;
+  char name[112];  // zero-terminated; written once, before launches becomes non-zero
+};
+
+// A process with a context on this GPU. Cache lines are kept apart by who writes them.
+struct alignas(128) Client {
+  std::atomic<GateBits> gate;             // the GPU waits for 0; everybody changes it, by fetch_or and fetch_and
+  std::atomic<std::uint64_t> closed_ns;   // when gate last left 0 (by whoever closed it)
+
+  alignas(128) std::atomic<ProcessIdentity> owner;
+  std::atomic<std::uint32_t> live;        // 1 once the fields are filled in; 0 again when the process is exiting
+  std::atomic<std::uint32_t> job;         // index into Board::jobs
+  std::atomic<std::uint32_t> bypass;      // enum Bypass
+
+  alignas(128) std::atomic<std::uint32_t> active;  // has submitted work that is not known to be done
+  std::atomic<std::uint64_t> active_ns;            // when it last became active
+  std::atomic<std::uint64_t> progress;             // grows whenever work is seen done; the owner writes it
+  std::atomic<std::uint64_t> progress_ns;          // when it last grew
+  std::atomic<std::uint64_t> tail_ns;              // longest piece of work between two of its gates, lately
+  // The value of `progress` at which its hold was dropped (see drop_stalled), plus 1; 0: not dropped. It holds
+  // nobody until `progress` has moved on.
+  std::atomic<std::uint64_t> dropped_at;
+  // Set by the daemon to give the jobs below their minimum share: it holds nobody until then.
+  std::atomic<std::uint64_t> muted_until_ns;
+
+  alignas(128) Counters counters;
+  LongKernel long_kernels[kLongKernels];
+};
+
+// One command started by `sluice run`, on this GPU.
+struct alignas(128) Job {
+  std::atomic<ProcessIdentity> owner;    // the `sluice run`; the slot lives on while clients of the job do
+  std::atomic<std::uint32_t> live;
+  std::atomic<std::int32_t> priority;    // higher wins; may change while the job runs (bump Board::epoch)
+  std::atomic<std::uint32_t> share;      // weight among equals, at least 1
+  std::atomic<std::uint32_t> min_below_permille;  // what the jobs below it get at least, of the GPU's time
+  std::atomic<std::uint32_t> gpus;       // number of GPUs the job was given
+  std::atomic<std::uint64_t> id;         // unique for the user, starts at 1
+  std::atomic<std::int32_t> child;       // pid of the command
+  std::atomic<std::uint64_t> started_ns;
+  std::atomic<std::uint64_t> clients_seen;  // processes of it that took a client slot so far
+  char name[128];                        // the command, shortened; written before live becomes 1
+  Counters counters;                     // of clients that are gone
+  LongKernel long_kernels[kLongKernels]; // likewise
+};
+
+struct Board {
+  std::uint32_t magic;
+  std::uint32_t version;
+  std::uint64_t bytes;                  // sizeof(Board)
+  char device[64];                      // "GPU-xxxxxxxx-...", zero-terminated
+  char device_name[64];
+  std::atomic<std::uint32_t> ready;     // 1 when the creator has filled in the above
+  std::atomic<std::uint32_t> simulated; // the device is the emulator's
+
+  alignas(128) std::atomic<std::uint32_t> epoch;  // grows when a client joins or leaves or a priority changes
+  std::atomic<ProcessIdentity> daemon;            // the daemon that runs the policy, or 0
+  std::atomic<std::uint64_t> quantum_ns;
+  std::atomic<std::uint64_t> linger_ns;           // kLingerAuto: decided by each client from its own gaps
+  std::atomic<std::uint64_t> next_job_id;
+
+  Client clients[kClients];
+  Job jobs[kJobs];
+};
+inline constexpr std::uint64_t kLingerAuto = ~std::uint64_t{0};
+
+// ---- the file -------------------------------------------------------------------------------------------------
+
+// The user's runtime directory: $SLUICE_RUNTIME_DIR, else /dev/shm/sluice-<uid>. Created 0700 if missing; refused
+// if it is not the caller's own, is a link, or others can enter it. `out` gets a zero-terminated path.
+Status runtime_directory(char* out, std::size_t bytes);
+
+// Path of the board of GPU `device` (its UUID text, checked for odd characters).
+Status board_path(const char* device, char* out, std::size_t bytes);
+
+// Maps the board at `path`, creating and reserving it if `create_for` is not null (the device's UUID).
+// Errors: kNotFound; kFailedPrecondition when it is of another version or damaged; kResourceExhausted when /dev/shm
+// is full; kPermissionDenied when it is not the caller's. The mapping lives until unmap(), page-aligned.
+Result<Board*> map(const char* path, const char* create_for = nullptr, const char* device_name = "", bool simulated = false);
+void unmap(Board* board);
+
+// ---- jobs and clients -----------------------------------------------------------------------------------------
+
+struct JobSpec {
+  std::int32_t priority = 50;
+  std::uint32_t share = 1;
+  std::uint32_t min_below_permille = 0;
+  std::uint32_t gpus = 1;
+  std::uint64_t id = 0;  // 0: take the board's next; another board's id for a job on several GPUs
+  const char* name = "";
+};
+// Takes a job slot for process `owner`. Returns its index. Errors: kResourceExhausted.
+Result<int> claim_job(Board* board, const JobSpec& spec, ProcessIdentity owner);
+// Gives the slot back; REQUIRES: no client of the job is alive (else it stays until the last one is reaped).
+void release_job(Board* board, int job);
+
+// Takes a client slot for process `owner` of job `job`: from the low end for jobs above the lowest priority in use,
+// else from the top, so that those who need a bit get one. Errors: kResourceExhausted.
+Result<int> claim_client(Board* board, int job, ProcessIdentity owner);
+// The process says it is exiting: it holds nobody any more and is not gated. The slot itself goes when it is gone.
+void leave(Board* board, int client);
+
+// ---- gates ----------------------------------------------------------------------------------------------------
+
+// Adds or removes `bits` in one client's gate, keeping closed_ns and held_ns. Returns the gate's value before.
+GateBits close_gate(Board* board, int client, GateBits bits, std::uint64_t now);
+GateBits open_gate(Board* board, int client, GateBits bits, std::uint64_t now);
+
+// Closes the gates of all live clients whose job's priority is below `client`'s. No effect for a client without a
+// bit, one that has been dropped and made no progress, or one that is muted. Returns how many are below.
+int hold_below(Board* board, int client, std::uint64_t now);
+// Opens everything `client` holds, wherever its bit is.
+void release_held(Board* board, int client, std::uint64_t now);
+
+// What a held client does for itself, at least every 25 ms while its gate is not 0: clears the bits of closers that
+// are dead, and of the daemon's when that is dead; drops the hold of closers whose progress has not moved for
+// kStallNs. Returns the bits it removed.
+GateBits check_holders(Board* board, int client, std::uint64_t now);
+
+// Wipes the slots of dead processes and clears their bits everywhere. Any process may call it at any time.
+// Returns the number of slots freed.
+int reap(Board* board, std::uint64_t now);
+
+// ---- reading --------------------------------------------------------------------------------------------------
+
+// A copy of a job's counters with those of its live clients added.
+struct JobTotals {
+  std::uint64_t launches, gated, captured, gates, held_ns, holds, gpu_ns, long_launches, closes, stalls,
+      unknown_lookups;
+  int clients;                 // alive now
+  std::uint64_t clients_seen;  // ever
+  std::uint32_t bypass;        // of any client, 0 if none
+  struct Long {
+    char name[112];
+    std::uint64_t launches, longest_ns;
+  } long_kernels[kLongKernels];
+};
+JobTotals totals(const Board* board, int job, std::uint64_t now);
+
+}  // namespace sluice::board

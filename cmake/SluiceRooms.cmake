@@ -1,0 +1,65 @@
+# Helpers that give every room the same shape: one static library `sluice_<room>` with an include root of its
+# own, warnings as errors, and tests beside the sources.
+
+find_package(Threads REQUIRED)
+
+# Where cuda.h is: an installed toolkit first, else the headers that scripts/bootstrap unpacked from PyPI's wheels.
+find_path(SLUICE_CUDA_INCLUDE cuda.h
+  HINTS "$ENV{CUDA_HOME}/include" /usr/local/cuda/include "${CMAKE_SOURCE_DIR}/.deps/cuda/include"
+  NO_CMAKE_SYSTEM_PATH)
+if(NOT SLUICE_CUDA_INCLUDE)
+  message(FATAL_ERROR "cuda.h was not found. Run scripts/bootstrap, which fetches the headers, or set SLUICE_CUDA_INCLUDE.")
+endif()
+add_library(sluice_cuda_headers INTERFACE)
+target_include_directories(sluice_cuda_headers SYSTEM INTERFACE "${SLUICE_CUDA_INCLUDE}")
+
+# Flags that every target of ours is compiled with; third-party targets are not.
+add_library(sluice_flags INTERFACE)
+target_compile_options(sluice_flags INTERFACE
+  $<$<COMPILE_LANGUAGE:C,CXX>:-Wall -Wextra -Wshadow -Wnon-virtual-dtor -Werror -fvisibility=hidden>
+  $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CXX_COMPILER_ID:Clang>>:-Wthread-safety>)
+if(SLUICE_SANITIZE)
+  target_compile_options(sluice_flags INTERFACE $<$<COMPILE_LANGUAGE:C,CXX>:-fsanitize=${SLUICE_SANITIZE} -fno-omit-frame-pointer -g>
+    $<$<COMPILE_LANGUAGE:C,CXX>:-fno-sanitize-recover=all>)
+  target_link_options(sluice_flags INTERFACE -fsanitize=${SLUICE_SANITIZE})
+endif()
+
+# sluice_room(board SOURCES board.cc DEPS base [PUBLIC_LIBS fmt::fmt])
+function(sluice_room name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPS;PUBLIC_LIBS" ${ARGN})
+  add_library(sluice_${name} STATIC ${ARG_SOURCES})
+  file(GLOB_RECURSE headers CONFIGURE_DEPENDS "${CMAKE_CURRENT_SOURCE_DIR}/include/*.h")
+  target_sources(sluice_${name} PUBLIC FILE_SET HEADERS
+    BASE_DIRS "${CMAKE_CURRENT_SOURCE_DIR}/include" FILES ${headers})
+  target_link_libraries(sluice_${name} PRIVATE sluice_flags PUBLIC Threads::Threads ${ARG_PUBLIC_LIBS})
+  foreach(dep IN LISTS ARG_DEPS)
+    target_link_libraries(sluice_${name} PUBLIC sluice_${dep})
+  endforeach()
+  set_target_properties(sluice_${name} PROPERTIES VERIFY_INTERFACE_HEADER_SETS ON)
+endfunction()
+
+# sluice_test(board_test SOURCES board_test.cc DEPS sluice_board [LABELS concurrent])
+# The label `concurrent` puts a test into the TSan run.
+function(sluice_test name)
+  if(NOT SLUICE_TESTS)
+    return()
+  endif()
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPS;LABELS" ${ARGN})
+  add_executable(${name} ${ARG_SOURCES})
+  target_link_libraries(${name} PRIVATE sluice_flags ${ARG_DEPS} GTest::gtest GTest::gmock GTest::gtest_main)
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/tests")
+  gtest_discover_tests(${name} DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT 120 LABELS "${ARG_LABELS}")
+endfunction()
+
+# sluice_fuzzer(toml_fuzz SOURCES toml_fuzz.cc DEPS sluice_cli): a libFuzzer target in bin/fuzz.
+function(sluice_fuzzer name)
+  if(NOT SLUICE_FUZZERS)
+    return()
+  endif()
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPS" ${ARGN})
+  add_executable(${name} ${ARG_SOURCES})
+  target_link_libraries(${name} PRIVATE sluice_flags ${ARG_DEPS})
+  target_compile_options(${name} PRIVATE -fsanitize=fuzzer)
+  target_link_options(${name} PRIVATE -fsanitize=fuzzer)
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/fuzz")
+endfunction()
