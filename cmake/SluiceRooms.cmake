@@ -4,11 +4,19 @@
 find_package(Threads REQUIRED)
 
 # Where cuda.h is: an installed toolkit first, else the headers that scripts/bootstrap unpacked from PyPI's wheels.
+# Older ones than the table of cuda_abi lack types that it names.
+function(sluice_cuda_is_recent result directory)
+  file(STRINGS "${directory}/cuda.h" line REGEX "^#define CUDA_VERSION +[0-9]+" LIMIT_COUNT 1)
+  string(REGEX REPLACE "[^0-9]" "" version "${line}")
+  if(NOT version OR version LESS 13000)
+    set(${result} FALSE PARENT_SCOPE)
+  endif()
+endfunction()
 find_path(SLUICE_CUDA_INCLUDE cuda.h
   HINTS "$ENV{CUDA_HOME}/include" /usr/local/cuda/include "${CMAKE_SOURCE_DIR}/.deps/cuda/include"
-  NO_CMAKE_SYSTEM_PATH)
+  VALIDATOR sluice_cuda_is_recent NO_CMAKE_SYSTEM_PATH)
 if(NOT SLUICE_CUDA_INCLUDE)
-  message(FATAL_ERROR "cuda.h was not found. Run scripts/bootstrap, which fetches the headers, or set SLUICE_CUDA_INCLUDE.")
+  message(FATAL_ERROR "No cuda.h of CUDA 13.0 or newer. Run scripts/bootstrap, which fetches it, or set SLUICE_CUDA_INCLUDE.")
 endif()
 add_library(sluice_cuda_headers INTERFACE)
 target_include_directories(sluice_cuda_headers SYSTEM INTERFACE "${SLUICE_CUDA_INCLUDE}")
@@ -39,7 +47,8 @@ function(sluice_room name)
 endfunction()
 
 # sluice_test(board_test SOURCES board_test.cc DEPS sluice_board [LABELS concurrent])
-# The label `concurrent` puts a test into the TSan run.
+# The label `concurrent` puts a test into the TSan run, and its program into the target `concurrent_tests`.
+add_custom_target(concurrent_tests)
 function(sluice_test name)
   if(NOT SLUICE_TESTS)
     return()
@@ -48,10 +57,15 @@ function(sluice_test name)
   add_executable(${name} ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE sluice_flags ${ARG_DEPS} GTest::gtest GTest::gmock GTest::gtest_main)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/tests")
+  if("concurrent" IN_LIST ARG_LABELS)
+    add_dependencies(concurrent_tests ${name})
+  endif()
   gtest_discover_tests(${name} DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT 120 LABELS "${ARG_LABELS}")
 endfunction()
 
-# sluice_fuzzer(toml_fuzz SOURCES toml_fuzz.cc DEPS sluice_cli): a libFuzzer target in bin/fuzz.
+# sluice_fuzzer(toml_fuzz SOURCES toml_fuzz.cc DEPS sluice_cli): a libFuzzer target in <build>/fuzz, and one of `fuzzers`.
+# Seeds lie in a directory named corpus/<name>.
+add_custom_target(fuzzers)
 function(sluice_fuzzer name)
   if(NOT SLUICE_FUZZERS)
     return()
@@ -61,5 +75,6 @@ function(sluice_fuzzer name)
   target_link_libraries(${name} PRIVATE sluice_flags ${ARG_DEPS})
   target_compile_options(${name} PRIVATE -fsanitize=fuzzer)
   target_link_options(${name} PRIVATE -fsanitize=fuzzer)
+  add_dependencies(fuzzers ${name})
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/fuzz")
 endfunction()

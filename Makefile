@@ -1,0 +1,54 @@
+# The commands of the README. `make help` lists them; `make` alone builds.
+
+JOBS ?= $(shell nproc)
+FUZZ_SECONDS ?= 60
+PYTHON ?= python3
+
+# What a user runs; the tests are built by `make test`.
+PROGRAMS := bin/sluice bin/sluiced bin/bench_contention bin/example_latency bin/example_throughput \
+  lib/sluice/shim/libcuda.so.1 lib/sluice/emulator/libcuda.so.1 lib/sluice/emulator/libnvidia-ml.so.1
+
+.PHONY: build test demo lint asan tsan fuzz clean help
+
+build: build/build.ninja ## build the programs into build/bin (installs what is missing first)
+	@cmake --build build -j $(JOBS) --target $(PROGRAMS)
+
+test: build/build.ninja .deps/test.stamp ## build everything and run all tests
+	@cmake --build build -j $(JOBS)
+	@ctest --preset release -j $(JOBS)
+
+demo: build ## a latency job and a throughput job on one GPU (or the emulated one), with a report
+	@build/bin/bench_contention --out out/demo
+	@$(PYTHON) -c 'import json; r = json.load(open("out/demo/report.json")); \
+	  print("report: out/demo/report.html, out/demo/report.json (%s, %s)" % \
+	        (r["device"], "simulated" if r["simulated"] else "measured on this GPU"))'
+
+lint: build/build.ninja .deps/test.stamp .deps/lint.stamp ## formatting, clang-tidy, shellcheck, arrows between rooms, hygiene
+	@scripts/lint
+
+asan: .deps/build.stamp .deps/test.stamp ## all tests under AddressSanitizer and UBSan
+	@cmake --preset asan
+	@cmake --build --preset asan -j $(JOBS)
+	@ctest --preset asan -j $(JOBS)
+
+tsan: .deps/build.stamp .deps/test.stamp ## the tests labelled concurrent, under ThreadSanitizer
+	@cmake --preset tsan
+	@cmake --build --preset tsan -j $(JOBS) --target concurrent_tests
+	@ctest --preset tsan -j $(JOBS)
+
+fuzz: .deps/build.stamp .deps/test.stamp .deps/lint.stamp ## every fuzzer for FUZZ_SECONDS (60)
+	@scripts/fuzz --seconds $(FUZZ_SECONDS) --jobs $(JOBS)
+
+clean: ## remove what was built and measured; keeps the fetched headers
+	rm -rf build out
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-7s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+build/build.ninja: CMakePresets.json .deps/build.stamp
+	@cmake --preset release
+
+# A stamp a set of packages, so that a second `make` does not look again.
+.deps/%.stamp: scripts/bootstrap
+	@scripts/bootstrap $*
+	@mkdir -p .deps && touch $@
