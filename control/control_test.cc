@@ -1,0 +1,3 @@
+#include "sluice/control.h"
+
+#include <gtest/gtest.h>
