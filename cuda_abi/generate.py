@@ -1,0 +1,249 @@
+#!/usr/bin/env python3
+"""Writes the tables of driver entry points from a CUDA toolkit's headers and annotations.toml.
+
+    generate.py [--include DIR] [--stub FILE] [--out DIR]
+
+Reads   DIR/cuda.h, DIR/cudaTypedefs.h, DIR/cudaProfilerTypedefs.h, and the exports of the toolkit's stub libcuda.so.
+Writes  entries.inc, submits.inc, exports.inc, legacy_types.inc, version.inc into --out (default: include/sluice/cuda_abi).
+
+How a symbol finds its version: cudaTypedefs.h names every ABI of an entry point as PFN_<name>_v<version>, with _ptsz or
+_ptds behind it for the per-thread default stream; the stub exports <name>, <name>_v2, ... with the same endings. The
+oldest ABI is the plain symbol, and so on upwards. Where the two lists differ in length the generator stops.
+
+The output depends only on its inputs. Needs Python 3.11, nothing else.
+"""
+
+import argparse
+import collections
+import fnmatch
+import pathlib
+import re
+import struct
+import sys
+import tomllib
+
+HERE = pathlib.Path(__file__).resolve().parent
+KINDS = ("Kernel", "Graph", "Copy", "Memset", "Host", "Other")
+CLASSES = ("Submits", "Allocates", "Synchronises", "Captures", "Lifetime", "Other")
+Entry = collections.namedtuple("Entry", "name flags version symbol params cls")
+
+
+def fail(message):
+    sys.exit(f"generate.py: {message}")
+
+
+def elf_exports(path):
+    """Names of the functions and objects that a 64-bit little-endian ELF file defines in its dynamic symbol table."""
+    data = path.read_bytes()
+    if data[:6] != b"\x7fELF\x02\x01":
+        fail(f"{path}: not a 64-bit little-endian ELF file")
+    (shoff,) = struct.unpack_from("<Q", data, 0x28)
+    shentsize, shnum = struct.unpack_from("<HH", data, 0x3A)
+    sections = [struct.unpack_from("<IIQQQQIIQQ", data, shoff + i * shentsize) for i in range(shnum)]
+    names = set()
+    for _, kind, _, _, offset, size, link, _, _, entsize in sections:
+        if kind != 11:  # SHT_DYNSYM
+            continue
+        strings = sections[link][4]
+        for at in range(offset, offset + size, entsize):
+            name, info, _, shndx = struct.unpack_from("<IBBH", data, at)
+            if shndx and info >> 4 in (1, 2) and info & 15 in (1, 2):  # defined; global or weak; object or function
+                start = strings + name
+                names.add(data[start : data.index(b"\0", start)].decode())
+    return {n for n in names if n.startswith("cu")}
+
+
+def split_params(text):
+    """'const void *p, size_t n' -> [('const void *', 'p'), ('size_t', 'n')]; 'void' -> []."""
+    text = " ".join(text.split())
+    if text in ("", "void"):
+        return []
+    params = []
+    for part in text.split(","):
+        match = re.fullmatch(r"\s*(.*?[\s*])(\w+)\s*", part)
+        if not match:
+            fail(f"cannot split the parameter '{part}' of ({text})")
+        params.append((match[1].strip(), match[2]))
+    return params
+
+
+def read_typedefs(include):
+    """(name, ending) -> [(version, params)], oldest first, from PFN_<name>_v<version><ending>."""
+    found = collections.defaultdict(dict)
+    for header in ("cudaTypedefs.h", "cudaProfilerTypedefs.h"):
+        text = (include / header).read_text()
+        pattern = r"typedef\s+(\w+)\s*\(CUDAAPI \*PFN_(\w+?)_v(\d+)(_pt[sd][sz])?\)\((.*?)\);"
+        for result, name, version, ending, params in re.findall(pattern, text, re.S):
+            if result != "CUresult":
+                fail(f"{name} returns {result}: the tables hold only functions that return CUresult")
+            found[name, ending][int(version)] = split_params(params)
+    return {key: sorted(versions.items()) for key, versions in found.items()}
+
+
+def split_symbol(symbol):
+    """'cuMemcpyHtoD_v2_ptds' -> ('cuMemcpyHtoD', '_ptds', 2)."""
+    match = re.fullmatch(r"(\w+?)(?:_v(\d+))?(_pt[sd][sz])?", symbol)
+    return match[1], match[3] or "", int(match[2] or 1)
+
+
+class Annotations:
+    """annotations.toml, asked by name."""
+
+    def __init__(self, path):
+        data = tomllib.loads(path.read_text())
+        self.submits = data["submits"]
+        self.aliases = data.get("alias", [])
+        self.interop = data["exports"]["interop"]
+        self.lines = [(pattern, "Submits") for pattern in self.submits]
+        for cls, patterns in data["classes"].items():
+            if cls not in CLASSES:
+                fail(f"{path.name}: unknown class {cls}")
+            self.lines += [(pattern, cls) for pattern in patterns]
+        self.used = set()
+
+    def class_of(self, name):
+        exact = {cls for pattern, cls in self.lines if pattern == name}
+        matches = exact or {cls for pattern, cls in self.lines if fnmatch.fnmatchcase(name, pattern)}
+        self.used |= {pattern for pattern, _ in self.lines if fnmatch.fnmatchcase(name, pattern)}
+        if len(matches) != 1:
+            fail(f"annotations.toml gives {name} {'no class' if not matches else 'several: ' + ', '.join(sorted(matches))}")
+        return matches.pop()
+
+    def submit(self, name):
+        """The longest pattern wins: cuMemcpy2D* before cuMemcpy*."""
+        matching = [p for p in self.submits if p == name or fnmatch.fnmatchcase(name, p)]
+        note = self.submits[name] if name in self.submits else self.submits[max(matching, key=len)]
+        if note["kind"] not in KINDS:
+            fail(f"annotations.toml: unknown kind {note['kind']} of {name}")
+        return note
+
+    def unused(self):
+        return [pattern for pattern, _ in self.lines if pattern not in self.used]
+
+
+def build_entries(typedefs, stub, notes):
+    symbols = collections.defaultdict(list)
+    for symbol in stub:
+        name, ending, number = split_symbol(symbol)
+        symbols[name, ending].append((number, symbol))
+    entries = []
+    for key in sorted(set(typedefs) | set(symbols)):
+        versions, exported = typedefs.get(key, []), sorted(symbols.get(key, []))
+        if len(versions) != len(exported):
+            fail(f"{key[0]}{key[1]}: versions {[v for v, _ in versions]}, symbols {[s for _, s in exported]}")
+        for (version, params), (_, symbol) in zip(versions, exported):
+            entries.append(Entry(key[0], 2 if key[1] else 0, version, symbol, params, notes.class_of(key[0])))
+    return sorted(entries)
+
+
+def alias_entries(entries, notes):
+    by_symbol = {e.symbol: e for e in entries}
+    out = []
+    for alias in notes.aliases:
+        target = by_symbol.get(alias["symbol"]) or fail(f"alias of {alias['symbol']}, which is not exported")
+        out.append(target._replace(name=alias["name"], version=alias["version"]))
+    return sorted(out)
+
+
+def declare(params):
+    return "(" + ", ".join(t + ("" if t.endswith("*") else " ") + n for t, n in params) + ")"
+
+
+def pass_on(params):
+    return "(" + ", ".join(n for _, n in params) + ")"
+
+
+def submit_line(entry, notes):
+    note = notes.submit(entry.name)
+    names = [n for _, n in entry.params]
+    count = "numParams" if "numParams" in names else "numOps"
+    stream = note.get("stream") or next((n for n in ("hStream", "stream") if n in names), "SLUICE_DEFAULT_STREAM({flags})")
+    fill = {"{flags}": str(entry.flags), "{count}": count, "{0}": names[0]}
+    stream, work = (re.sub(r"\{\w+\}", lambda m: fill[m[0]], text) for text in (stream, note["work"]))
+    for word in re.findall(r"(?<![\w>])[a-z]\w*", stream + " " + work):  # members stand behind a >
+        if word not in names + ["nullptr"]:
+            fail(f"{entry.symbol}: '{word}' in its annotation is no parameter of it")
+    head = f"SLUICE_SUBMIT({entry.symbol}, {entry.name}, {entry.version}, {entry.flags}, {note['kind']},"
+    return f"{head}\n              {stream}, {work},\n              {declare(entry.params)}, {pass_on(entry.params)})"
+
+
+def legacy_types(cuda_h):
+    """The types of the first ABI, which cuda.h shows only to those who define __CUDA_API_VERSION_INTERNAL."""
+    text = re.sub(r"/\*.*?\*/", "", cuda_h, flags=re.S)
+    start = text.index("typedef unsigned int CUdeviceptr_v1;")
+    names = "CUDA_MEMCPY2D_v1 CUDA_MEMCPY3D_v1 CUDA_ARRAY_DESCRIPTOR_v1 CUDA_ARRAY3D_DESCRIPTOR_v1".split()
+    out = ["typedef unsigned int CUdeviceptr_v1;"]
+    for name in names:
+        match = re.compile(rf"typedef struct {name}_st\s*\{{([^}}]*)\}} {name};").search(text, start)
+        if not match:
+            fail(f"cuda.h: {name} was not found")
+        fields = "\n".join("  " + " ".join(line.split()) for line in match[1].splitlines() if line.strip())
+        out.append(f"typedef struct {name}_st {{\n{fields}\n}} {name};")
+    return "\n".join(out)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--include", type=pathlib.Path, default=pathlib.Path("/usr/local/cuda/include"))
+    parser.add_argument("--stub", type=pathlib.Path, help="default: the stubs of the toolkit that --include belongs to")
+    parser.add_argument("--out", type=pathlib.Path, default=HERE / "include/sluice/cuda_abi")
+    args = parser.parse_args()
+    places = [args.include.parent / lib / "stubs/libcuda.so" for lib in ("lib64", "lib")]
+    stub_path = args.stub or next((p for p in places if p.exists()), places[0])
+    for path in (args.include / "cuda.h", args.include / "cudaTypedefs.h", stub_path):
+        if not path.exists():
+            fail(f"{path} does not exist; point --include and --stub at a CUDA toolkit")
+
+    cuda_h = (args.include / "cuda.h").read_text()
+    version = int(re.search(r"#define CUDA_VERSION (\d+)", cuda_h)[1])
+    notes = Annotations(HERE / "annotations.toml")
+    stub = elf_exports(stub_path)
+    entries = build_entries(read_typedefs(args.include), stub, notes)
+    aliases = alias_entries(entries, notes)
+    for pattern in notes.unused():
+        fail(f"annotations.toml: '{pattern}' covers no entry point of CUDA {version}")
+
+    release = f"{version // 1000}.{version % 1000 // 10}"
+    head = f"// Generated by cuda_abi/generate.py from CUDA {release} and annotations.toml; do not edit.\n"
+
+    def write(name, text):
+        args.out.mkdir(parents=True, exist_ok=True)
+        (args.out / name).write_text(head + text + "\n")
+
+    body = [
+        "//\n"
+        "// SLUICE_ENTRY(symbol, name, version, flags, Class, (parameters), (arguments)): every ABI of every entry point; all\n"
+        "// return CUresult. SLUICE_ALIAS has the same arguments: a symbol listed already, under another name. `symbol` and\n"
+        "// `name` are bare tokens, many of which cuda.h defines as macros: use them only as operands of # and ##.\n"
+        "#ifndef SLUICE_ENTRY\n#define SLUICE_ENTRY(symbol, name, version, flags, cls, params, args)\n#endif\n"
+        "#ifndef SLUICE_ALIAS\n#define SLUICE_ALIAS(symbol, name, version, flags, cls, params, args)\n#endif\n"
+    ]
+    tagged = sorted([(e, "ENTRY") for e in entries] + [(e, "ALIAS") for e in aliases])
+    for e, macro in tagged:
+        body.append(
+            f"SLUICE_{macro}({e.symbol}, {e.name}, {e.version}, {e.flags}, {e.cls}, "
+            f"{declare(e.params)}, {pass_on(e.params)})"
+        )
+    write("entries.inc", "\n".join(body) + "\n\n#undef SLUICE_ENTRY\n#undef SLUICE_ALIAS")
+
+    body = [
+        "//\n"
+        "// SLUICE_SUBMIT(symbol, name, version, flags, Kind, stream, work, (parameters), (arguments)): entries of the class\n"
+        "// Submits. `stream` is the CUstream as passed: where flags is 2, null means the thread's own default stream.\n"
+        "// `work` is one of SLUICE_KERNEL(CUfunction, blocks), SLUICE_GRAPH(CUgraphExec), SLUICE_BYTES(bytes); these and\n"
+        "// SLUICE_DEFAULT_STREAM(flags) are the includer's; the sums are in sluice/cuda_abi.h. As in entries.inc, `symbol`\n"
+        "// and `name` may be used only with # and ##.\n"
+    ]
+    body += [submit_line(e, notes) for e in entries if e.cls == "Submits"]
+    write("submits.inc", "\n".join(body) + "\n\n#undef SLUICE_SUBMIT")
+
+    exports = sorted({e.symbol for e in entries} | stub | set(notes.interop))
+    body = "//\n// SLUICE_EXPORT(symbol): every name that a stand-in for libcuda.so.1 exports. Usable from assembly.\n"
+    write("exports.inc", body + "\n".join(f"SLUICE_EXPORT({s})" for s in exports))
+    write("legacy_types.inc", legacy_types(cuda_h))
+    write("version.inc", f"SLUICE_CUDA_ABI_VERSION({version})")
+    print(f"CUDA {release}: {len(entries)} entries, {len(aliases)} aliases, {len(exports)} exports")
+
+
+if __name__ == "__main__":
+    main()
