@@ -1,10 +1,16 @@
 #include "sluice/base/process.h"
 
 #include <gtest/gtest.h>
+#include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#include <cstdint>
+#include <cstdio>
 
 namespace sluice {
 namespace {
@@ -48,6 +54,56 @@ TEST(Process, ZombieAndReapedChildAreNotAlive) {
   EXPECT_FALSE(is_alive(identity));
   close(ready[0]);
   close(ready[1]);
+}
+
+TEST(Process, OutlivesItsFirstThread) {
+  int ready[2];
+  ASSERT_EQ(pipe(ready), 0);
+  pid_t child = fork();
+  if (child == 0) {
+    pthread_t other;
+    const auto run = [](void* fd) -> void* {
+      // Written only when the first thread is a zombie.
+      while (identity_of(getpid()) == 0) sched_yield();
+      char state = '?';
+      while (state != 'Z') {
+        char text[64] = {};
+        FILE* file = fopen("/proc/self/stat", "r");
+        if (file == nullptr || fscanf(file, "%*d %63s %c", text, &state) != 2) _exit(1);
+        fclose(file);
+      }
+      if (write(static_cast<int>(reinterpret_cast<intptr_t>(fd)), "x", 1) != 1) _exit(1);
+      pause();
+      return nullptr;
+    };
+    pthread_create(&other, nullptr, run, reinterpret_cast<void*>(static_cast<intptr_t>(ready[1])));
+    pthread_exit(nullptr);
+  }
+  char byte;
+  ASSERT_EQ(read(ready[0], &byte, 1), 1);
+  ProcessIdentity identity = identity_of(child);
+  EXPECT_NE(identity, 0u);
+  EXPECT_TRUE(is_alive(identity));
+  kill(child, SIGKILL);
+  ASSERT_EQ(waitpid(child, nullptr, 0), child);
+  EXPECT_FALSE(is_alive(identity));
+  close(ready[0]);
+  close(ready[1]);
+}
+
+TEST(Process, IsNotCalledDeadForWantOfADescriptor) {
+  const ProcessIdentity me = own_identity();
+  const ProcessIdentity parent = identity_of(getppid());
+  rlimit before;
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  rlimit none = before;
+  none.rlim_cur = 0;
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+  const bool own_alive = is_alive(me);
+  const bool parent_alive = is_alive(parent);
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+  EXPECT_TRUE(own_alive);
+  EXPECT_TRUE(parent_alive);
 }
 
 }  // namespace

@@ -10,7 +10,12 @@
 //     a slot is reused only when its process is gone, and a reaper that dies is reaped in turn.
 //   * Client i (i < kClosers) closes another by setting bit i of its gate, and opens it by clearing bit i: fetch_or
 //     and fetch_and only. The daemon's policy has bits of its own. Whoever finds a closer dead clears its bit.
+//   * Whoever sets or clears a bit looks again afterwards at what justified it. A bit set without reason is taken
+//     back; where a bit may have been lost, `epoch` grows. A client that is active therefore calls hold_below again
+//     whenever `epoch` is not what it was before its last call: that repairs everything.
 //   * The GPU only ever reads this memory, so a late access of a dead process's GPU work can damage nothing.
+//   * A board that is deleted while in use lives on among those who have it mapped; later comers create a new one, and
+//     the two groups do not see each other.
 //
 // Built without exceptions, allocation or a C++ runtime, because the shim contains it. Thread safe throughout.
 // The file is private to the user (directory 0700, file 0600, owner checked, never through a symbolic link).
@@ -30,7 +35,7 @@ inline constexpr std::uint32_t kVersion = 1;         // of everything below; ano
 inline constexpr int kClients = 128;                 // processes with a context, a GPU
 inline constexpr int kClosers = 62;                  // only these can hold others; low jobs take slots from the top
 inline constexpr int kJobs = 128;
-inline constexpr int kLongKernels = 4;               // names kept of kernels longer than the quantum, a client
+inline constexpr int kLongKernels = 4;  // names kept of kernels longer than the quantum, a client
 
 using GateBits = std::uint64_t;
 inline constexpr GateBits kTurnBit = GateBits{1} << 62;   // set by the daemon: not this job's turn among its equals
@@ -52,17 +57,17 @@ const char* bypass_text(Bypass bypass);
 
 // Counters of one client; a reaper adds them to its job's. Units in the names. Written by the owner, read by all.
 struct Counters {
-  std::atomic<std::uint64_t> launches;        // kernels, graphs, copies and memsets submitted
-  std::atomic<std::uint64_t> gated;           // of these, submitted behind a gate at most one quantum of work earlier
-  std::atomic<std::uint64_t> captured;        // of these, into a stream that was capturing (not gated)
-  std::atomic<std::uint64_t> gates;           // waits enqueued
-  std::atomic<std::uint64_t> held_ns;         // gate closed while work was submitted
-  std::atomic<std::uint64_t> holds;           // times it was held
-  std::atomic<std::uint64_t> gpu_ns;          // sampled kernel time times launches
-  std::atomic<std::uint64_t> long_launches;   // launches of kernels longer than the quantum
-  std::atomic<std::uint64_t> closes;          // times it closed the gates below it
-  std::atomic<std::uint64_t> stalls;          // times its hold was dropped because it made no progress
-  std::atomic<std::uint64_t> unknown_lookups; // entry points newer than the shim's table, passed through
+  std::atomic<std::uint64_t> launches;         // kernels, graphs, copies and memsets submitted
+  std::atomic<std::uint64_t> gated;            // of these, submitted behind a gate at most one quantum of work earlier
+  std::atomic<std::uint64_t> captured;         // of these, into a stream that was capturing (not gated)
+  std::atomic<std::uint64_t> gates;            // waits enqueued
+  std::atomic<std::uint64_t> held_ns;          // gate closed while work was submitted
+  std::atomic<std::uint64_t> holds;            // times it was held
+  std::atomic<std::uint64_t> gpu_ns;           // sampled kernel time times launches
+  std::atomic<std::uint64_t> long_launches;    // launches of kernels longer than the quantum
+  std::atomic<std::uint64_t> closes;           // times it closed the gates below it
+  std::atomic<std::uint64_t> stalls;           // times its hold was dropped because it made no progress
+  std::atomic<std::uint64_t> unknown_lookups;  // entry points newer than the shim's table, passed through
 };
 
 struct LongKernel {
@@ -73,13 +78,13 @@ struct LongKernel {
 
 // A process with a context on this GPU. Cache lines are kept apart by who writes them.
 struct alignas(128) Client {
-  std::atomic<GateBits> gate;             // the GPU waits for 0; everybody changes it, by fetch_or and fetch_and
-  std::atomic<std::uint64_t> closed_ns;   // when gate last left 0 (by whoever closed it)
+  std::atomic<GateBits> gate;            // the GPU waits for 0; everybody changes it, by fetch_or and fetch_and
+  std::atomic<std::uint64_t> closed_ns;  // when gate last left 0 (by whoever closed it)
 
   alignas(128) std::atomic<ProcessIdentity> owner;
-  std::atomic<std::uint32_t> live;        // 1 once the fields are filled in; 0 again when the process is exiting
-  std::atomic<std::uint32_t> job;         // index into Board::jobs
-  std::atomic<std::uint32_t> bypass;      // enum Bypass
+  std::atomic<std::uint32_t> live;    // 1 once the fields are filled in; 0 again when the process is exiting
+  std::atomic<std::uint32_t> job;     // index into Board::jobs
+  std::atomic<std::uint32_t> bypass;  // enum Bypass
 
   alignas(128) std::atomic<std::uint32_t> active;  // has submitted work that is not known to be done
   std::atomic<std::uint64_t> active_ns;            // when it last became active
@@ -98,34 +103,36 @@ struct alignas(128) Client {
 
 // One command started by `sluice run`, on this GPU.
 struct alignas(128) Job {
-  std::atomic<ProcessIdentity> owner;    // the `sluice run`; the slot lives on while clients of the job do
+  std::atomic<ProcessIdentity> owner;  // the `sluice run`; the slot lives on while clients of the job do
   std::atomic<std::uint32_t> live;
-  std::atomic<std::int32_t> priority;    // higher wins; may change while the job runs (bump Board::epoch)
-  std::atomic<std::uint32_t> share;      // weight among equals, at least 1
+  std::atomic<std::int32_t> priority;             // higher wins; may change while the job runs (bump Board::epoch)
+  std::atomic<std::uint32_t> share;               // weight among equals, at least 1
   std::atomic<std::uint32_t> min_below_permille;  // what the jobs below it get at least, of the GPU's time
-  std::atomic<std::uint32_t> gpus;       // number of GPUs the job was given
-  std::atomic<std::uint64_t> id;         // unique for the user, starts at 1
-  std::atomic<std::int32_t> child;       // pid of the command
+  std::atomic<std::uint32_t> gpus;                // number of GPUs the job was given
+  std::atomic<std::uint64_t> id;                  // unique for the user, starts at 1
+  std::atomic<std::int32_t> child;                // pid of the command
   std::atomic<std::uint64_t> started_ns;
   std::atomic<std::uint64_t> clients_seen;  // processes of it that took a client slot so far
-  char name[128];                        // the command, shortened; written before live becomes 1
-  Counters counters;                     // of clients that are gone
-  LongKernel long_kernels[kLongKernels]; // likewise
+  char name[128];                           // the command, shortened; written before live becomes 1
+  Counters counters;                        // of clients that are gone
+  LongKernel long_kernels[kLongKernels];    // likewise
 };
 
 struct Board {
   std::uint32_t magic;
   std::uint32_t version;
-  std::uint64_t bytes;                  // sizeof(Board)
-  char device[64];                      // "GPU-xxxxxxxx-...", zero-terminated
+  std::uint64_t bytes;  // sizeof(Board)
+  char device[64];      // "GPU-xxxxxxxx-...", zero-terminated
   char device_name[64];
-  std::atomic<std::uint32_t> ready;     // 1 when the creator has filled in the above
-  std::atomic<std::uint32_t> simulated; // the device is the emulator's
+  std::atomic<std::uint32_t> ready;      // 1 when the creator has filled in the above
+  std::atomic<std::uint32_t> simulated;  // the device is the emulator's
 
-  alignas(128) std::atomic<std::uint32_t> epoch;  // grows when a client joins or leaves or a priority changes
-  std::atomic<ProcessIdentity> daemon;            // the daemon that runs the policy, or 0
+  // Grows when a client joins or leaves, a priority changes or a bit may have been lost.
+  alignas(128) std::atomic<std::uint32_t> epoch;
+  std::atomic<std::uint64_t> occupied[kClients / 64];  // a bit a client slot: set for every live one, maybe for others
+  std::atomic<ProcessIdentity> daemon;                 // the daemon that runs the policy, or 0
   std::atomic<std::uint64_t> quantum_ns;
-  std::atomic<std::uint64_t> linger_ns;           // kLingerAuto: decided by each client from its own gaps
+  std::atomic<std::uint64_t> linger_ns;  // kLingerAuto: decided by each client from its own gaps
   std::atomic<std::uint64_t> next_job_id;
 
   Client clients[kClients];
@@ -145,7 +152,8 @@ Status board_path(const char* device, char* out, std::size_t bytes);
 // Maps the board at `path`, creating and reserving it if `create_for` is not null (the device's UUID).
 // Errors: kNotFound; kFailedPrecondition when it is of another version or damaged; kResourceExhausted when /dev/shm
 // is full; kPermissionDenied when it is not the caller's. The mapping lives until unmap(), page-aligned.
-Result<Board*> map(const char* path, const char* create_for = nullptr, const char* device_name = "", bool simulated = false);
+Result<Board*> map(const char* path, const char* create_for = nullptr, const char* device_name = "",
+                   bool simulated = false);
 void unmap(Board* board);
 
 // ---- jobs and clients -----------------------------------------------------------------------------------------
@@ -160,30 +168,38 @@ struct JobSpec {
 };
 // Takes a job slot for process `owner`. Returns its index. Errors: kResourceExhausted.
 Result<int> claim_job(Board* board, const JobSpec& spec, ProcessIdentity owner);
-// Gives the slot back; REQUIRES: no client of the job is alive (else it stays until the last one is reaped).
+// Gives the slot back, at once or, where clients of the job have a slot, when the last one is reaped. REQUIRES: called
+// by the process that claimed it.
 void release_job(Board* board, int job);
 
-// Takes a client slot for process `owner` of job `job`: from the low end for jobs above the lowest priority in use,
-// else from the top, so that those who need a bit get one. Errors: kResourceExhausted.
+// Takes a client slot for process `owner` of job `job`: one with a bit where it can, but jobs of the lowest priority in
+// use leave the last kReservedClosers of these to those above them. Errors: kResourceExhausted; kNotFound when the job
+// has ended.
 Result<int> claim_client(Board* board, int job, ProcessIdentity owner);
+inline constexpr int kReservedClosers = 24;
 // The process says it is exiting: it holds nobody any more and is not gated. The slot itself goes when it is gone.
 void leave(Board* board, int client);
 
 // ---- gates ----------------------------------------------------------------------------------------------------
 
-// Adds or removes `bits` in one client's gate, keeping closed_ns and held_ns. Returns the gate's value before.
+// Adds or removes `bits` in one client's gate, keeping closed_ns, held_ns and holds. Returns the gate's value before.
+// A client that is not live is not closed.
 GateBits close_gate(Board* board, int client, GateBits bits, std::uint64_t now);
 GateBits open_gate(Board* board, int client, GateBits bits, std::uint64_t now);
 
-// Closes the gates of all live clients whose job's priority is below `client`'s. No effect for a client without a
-// bit, one that has been dropped and made no progress, or one that is muted. Returns how many are below.
+// Whether `client` may hold others now: it is live, has a bit, is not muted, and has made progress since its hold was
+// last dropped, if it ever was. One that is active and may again calls hold_below.
+bool may_hold(const Board* board, int client, std::uint64_t now);
+// Closes the gates of all live clients whose job's priority is below `client`'s, and takes its bit away from all
+// others. If it may not hold, its bit is taken away everywhere. Returns how many it holds. Not to be called by two
+// threads of a process at once, nor beside its release_held; any other process may do anything meanwhile.
 int hold_below(Board* board, int client, std::uint64_t now);
 // Opens everything `client` holds, wherever its bit is.
 void release_held(Board* board, int client, std::uint64_t now);
 
 // What a held client does for itself, at least every 25 ms while its gate is not 0: clears the bits of closers that
-// are dead, and of the daemon's when that is dead; drops the hold of closers whose progress has not moved for
-// kStallNs. Returns the bits it removed.
+// are dead, gone, muted or no longer of higher priority, and the daemon's when that is dead; drops the hold of closers
+// whose progress has not moved for kStallNs. Returns the bits it removed. kSpareBit stays.
 GateBits check_holders(Board* board, int client, std::uint64_t now);
 
 // Wipes the slots of dead processes and clears their bits everywhere. Any process may call it at any time.

@@ -25,7 +25,8 @@ ProcessIdentity identity_of(pid_t pid);
 // The caller's own; read anew at each call, so it is right after fork too.
 ProcessIdentity own_identity();
 
-// Whether that very process still runs (stopped counts as running, a zombie does not). False for 0.
+// Whether that very process still runs (stopped counts as running, a zombie does not). False for 0. Where that cannot
+// be found out, for want of a file descriptor say, a pid in use counts as running.
 bool is_alive(ProcessIdentity identity);
 
 }  // namespace sluice

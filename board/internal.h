@@ -1,0 +1,52 @@
+// Shared by the sources of the board room only.
+#pragma once
+
+#include "sluice/board.h"
+
+namespace sluice::board {
+
+inline constexpr std::uint32_t kNoJob = ~std::uint32_t{0};
+
+// An owner that is never alive (its pid is 0): the slot's owner has given it up, but others still refer to it.
+inline constexpr ProcessIdentity kReleased = ProcessIdentity{1} << kPidBits;
+
+static_assert(std::atomic<std::uint64_t>::is_always_lock_free && std::atomic<std::uint32_t>::is_always_lock_free);
+static_assert(std::atomic<std::int32_t>::is_always_lock_free && sizeof(std::atomic<std::uint64_t>) == 8);
+
+inline constexpr std::atomic<std::uint64_t> Counters::*kCounters[] = {
+    &Counters::launches, &Counters::gated,  &Counters::captured,       &Counters::gates,
+    &Counters::held_ns,  &Counters::holds,  &Counters::gpu_ns,         &Counters::long_launches,
+    &Counters::closes,   &Counters::stalls, &Counters::unknown_lookups};
+static_assert(sizeof(Counters) == sizeof(kCounters) / sizeof(kCounters[0]) * sizeof(std::uint64_t));
+
+// Where a process may die in the middle of the protocol. Nothing in a normal build; the death test's build supplies
+// the function and kills the process there.
+#ifdef SLUICE_BOARD_STEPS
+void step(const char* name);
+#else
+inline void step(const char*) {}
+#endif
+
+// Who may be called dead: nobody while the caller cannot even see itself (no /proc).
+inline bool can_judge_life() { return own_identity() != 0; }
+
+inline void bump_epoch(Board* board) { board->epoch.fetch_add(1); }
+
+inline std::uint64_t elapsed(std::uint64_t since, std::uint64_t now) { return now > since ? now - since : 0; }
+
+// Priority of the job of client `slot`; false if the slot takes no part now.
+bool live_priority(const Board* board, int slot, std::int32_t* priority);
+
+// How long the client of `slot` has been held when its gate closed at `closed` (0: unknown), as of `now`.
+std::uint64_t held_since(const Client& client, std::uint64_t closed, std::uint64_t now);
+
+template <class F>
+void for_each_occupied(const Board* board, F visit) {
+  for (int word = 0; word < kClients / 64; ++word) {
+    for (std::uint64_t bits = board->occupied[word].load(); bits != 0; bits &= bits - 1) {
+      visit(word * 64 + __builtin_ctzll(bits));
+    }
+  }
+}
+
+}  // namespace sluice::board
