@@ -62,13 +62,13 @@ const Entry* find(const char* name, int version, std::uint64_t flags) {
 
 const Entry* find_symbol(const char* symbol) {
   if (!symbol) return nullptr;
-  const Entry* alias = nullptr;
+  const Entry* found = nullptr;
   for (const Entry& e : kEntries) {
     if (std::strcmp(e.symbol, symbol) != 0) continue;
-    if (std::strncmp(symbol, e.name, std::strlen(e.name)) == 0) return &e;
-    alias = &e;
+    // Of several names a symbol's own is the longest.
+    if (!found || std::strlen(e.name) > std::strlen(found->name)) found = &e;
   }
-  return alias;
+  return found;
 }
 
 bool newer_than_known(const char* name, int version) {

@@ -56,7 +56,7 @@ std::span<const char* const> exports();
 // Null if `name` is null or unknown, if no ABI of it is that old, or if `flags` is not 0, 1 or 2.
 const Entry* find(const char* name, int version, std::uint64_t flags);
 
-// The entry whose exported symbol is `symbol`, under its first name; null if there is none.
+// The entry whose exported symbol is `symbol`, under its own name rather than an alias; null if there is none.
 const Entry* find_symbol(const char* symbol);
 
 // True if a driver may know an ABI for this request that this table does not: the name is unknown, or `version` is
