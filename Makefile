@@ -8,7 +8,7 @@ PYTHON ?= python3
 PROGRAMS := bin/sluice bin/sluiced bin/bench_contention bin/example_latency bin/example_throughput \
   lib/sluice/shim/libcuda.so.1 lib/sluice/emulator/libcuda.so.1 lib/sluice/emulator/libnvidia-ml.so.1
 
-.PHONY: build test demo lint asan tsan fuzz clean help
+.PHONY: build test demo lint format asan tsan fuzz clean help
 
 build: build/build.ninja ## build the programs into build/bin (installs what is missing first)
 	@cmake --build build -j $(JOBS) --target $(PROGRAMS)
@@ -25,6 +25,9 @@ demo: build ## a latency job and a throughput job on one GPU (or the emulated on
 
 lint: build/build.ninja .deps/test.stamp .deps/lint.stamp ## formatting, clang-tidy, shellcheck, arrows between rooms, hygiene
 	@scripts/lint
+
+format: .deps/lint.stamp ## bring all C++ files into the house style
+	@git ls-files -z -- '*.h' '*.cc' '*.c' '*.cu' | xargs -0 clang-format-14 -i
 
 asan: .deps/build.stamp .deps/test.stamp ## all tests under AddressSanitizer and UBSan
 	@cmake --preset asan
