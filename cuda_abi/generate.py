@@ -18,11 +18,13 @@ import collections
 import fnmatch
 import pathlib
 import re
-import struct
 import sys
 import tomllib
 
 HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE / "tools"))
+import elf  # noqa: E402
+
 KINDS = ("Kernel", "Graph", "Copy", "Memset", "Host", "Other")
 CLASSES = ("Submits", "Allocates", "Synchronises", "Captures", "Lifetime", "Other")
 Entry = collections.namedtuple("Entry", "name flags version symbol params cls")
@@ -32,25 +34,11 @@ def fail(message):
     sys.exit(f"generate.py: {message}")
 
 
-def elf_exports(path):
-    """Names of the functions and objects that a 64-bit little-endian ELF file defines in its dynamic symbol table."""
-    data = path.read_bytes()
-    if data[:6] != b"\x7fELF\x02\x01":
-        fail(f"{path}: not a 64-bit little-endian ELF file")
-    (shoff,) = struct.unpack_from("<Q", data, 0x28)
-    shentsize, shnum = struct.unpack_from("<HH", data, 0x3A)
-    sections = [struct.unpack_from("<IIQQQQIIQQ", data, shoff + i * shentsize) for i in range(shnum)]
-    names = set()
-    for _, kind, _, _, offset, size, link, _, _, entsize in sections:
-        if kind != 11:  # SHT_DYNSYM
-            continue
-        strings = sections[link][4]
-        for at in range(offset, offset + size, entsize):
-            name, info, _, shndx = struct.unpack_from("<IBBH", data, at)
-            if shndx and info >> 4 in (1, 2) and info & 15 in (1, 2):  # defined; global or weak; object or function
-                start = strings + name
-                names.add(data[start : data.index(b"\0", start)].decode())
-    return {n for n in names if n.startswith("cu")}
+def stub_exports(path):
+    try:
+        return {name for name in elf.exports(path) if name.startswith("cu")}
+    except elf.ElfError as error:
+        fail(error)
 
 
 def split_params(text):
@@ -197,7 +185,7 @@ def main():
     cuda_h = (args.include / "cuda.h").read_text()
     version = int(re.search(r"#define CUDA_VERSION (\d+)", cuda_h)[1])
     notes = Annotations(HERE / "annotations.toml")
-    stub = elf_exports(stub_path)
+    stub = stub_exports(stub_path)
     entries = build_entries(read_typedefs(args.include), stub, notes)
     aliases = alias_entries(entries, notes)
     for pattern in notes.unused():
