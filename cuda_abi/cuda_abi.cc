@@ -7,7 +7,6 @@ namespace {
 
 constexpr Entry kEntries[] = {
 #define SLUICE_ENTRY(symbol, name, version, flags, cls, params, args) {#symbol, #name, version, flags, Class::k##cls},
-#define SLUICE_ALIAS(symbol, name, version, flags, cls, params, args) {#symbol, #name, version, flags, Class::k##cls},
 #include "sluice/cuda_abi/entries.inc"
 };
 
@@ -55,20 +54,17 @@ std::span<const Entry> entries() { return kEntries; }
 std::span<const char* const> exports() { return kExports; }
 
 const Entry* find(const char* name, int version, std::uint64_t flags) {
-  if (!name || flags > 2) return nullptr;
-  if (flags == 2 && has_variant(name, 2)) return newest(name, version, 2);
+  if (!name || flags > 3) return nullptr;
+  if ((flags & 2) && has_variant(name, 2)) return newest(name, version, 2);
   return newest(name, version, 0);
 }
 
 const Entry* find_symbol(const char* symbol) {
   if (!symbol) return nullptr;
-  const Entry* found = nullptr;
   for (const Entry& e : kEntries) {
-    if (std::strcmp(e.symbol, symbol) != 0) continue;
-    // Of several names a symbol's own is the longest.
-    if (!found || std::strlen(e.name) > std::strlen(found->name)) found = &e;
+    if (std::strcmp(e.symbol, symbol) == 0) return &e;
   }
-  return found;
+  return nullptr;
 }
 
 bool newer_than_known(const char* name, int version) {

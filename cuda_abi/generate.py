@@ -80,8 +80,7 @@ class Annotations:
     def __init__(self, path):
         data = tomllib.loads(path.read_text())
         self.submits = data["submits"]
-        self.aliases = data.get("alias", [])
-        self.interop = data["exports"]["interop"]
+        self.exports = {name for names in data["exports"].values() for name in names}
         self.lines = [(pattern, "Submits") for pattern in self.submits]
         for cls, patterns in data["classes"].items():
             if cls not in CLASSES:
@@ -122,15 +121,6 @@ def build_entries(typedefs, stub, notes):
         for (version, params), (_, symbol) in zip(versions, exported):
             entries.append(Entry(key[0], 2 if key[1] else 0, version, symbol, params, notes.class_of(key[0])))
     return sorted(entries)
-
-
-def alias_entries(entries, notes):
-    by_symbol = {e.symbol: e for e in entries}
-    out = []
-    for alias in notes.aliases:
-        target = by_symbol.get(alias["symbol"]) or fail(f"alias of {alias['symbol']}, which is not exported")
-        out.append(target._replace(name=alias["name"], version=alias["version"]))
-    return sorted(out)
 
 
 def declare(params):
@@ -187,7 +177,6 @@ def main():
     notes = Annotations(HERE / "annotations.toml")
     stub = stub_exports(stub_path)
     entries = build_entries(read_typedefs(args.include), stub, notes)
-    aliases = alias_entries(entries, notes)
     for pattern in notes.unused():
         fail(f"annotations.toml: '{pattern}' covers no entry point of CUDA {version}")
 
@@ -201,18 +190,14 @@ def main():
     body = [
         "//\n"
         "// SLUICE_ENTRY(symbol, name, version, flags, Class, (parameters), (arguments)): every ABI of every entry point; all\n"
-        "// return CUresult. SLUICE_ALIAS has the same arguments: a symbol listed already, under another name. `symbol` and\n"
-        "// `name` are bare tokens, many of which cuda.h defines as macros: use them only as operands of # and ##.\n"
-        "#ifndef SLUICE_ENTRY\n#define SLUICE_ENTRY(symbol, name, version, flags, cls, params, args)\n#endif\n"
-        "#ifndef SLUICE_ALIAS\n#define SLUICE_ALIAS(symbol, name, version, flags, cls, params, args)\n#endif\n"
+        "// return CUresult. `symbol` and `name` are bare tokens, many of which cuda.h defines as macros: use them only as\n"
+        "// operands of # and ##.\n"
     ]
-    tagged = sorted([(e, "ENTRY") for e in entries] + [(e, "ALIAS") for e in aliases])
-    for e, macro in tagged:
+    for e in entries:
         body.append(
-            f"SLUICE_{macro}({e.symbol}, {e.name}, {e.version}, {e.flags}, {e.cls}, "
-            f"{declare(e.params)}, {pass_on(e.params)})"
+            f"SLUICE_ENTRY({e.symbol}, {e.name}, {e.version}, {e.flags}, {e.cls}, {declare(e.params)}, {pass_on(e.params)})"
         )
-    write("entries.inc", "\n".join(body) + "\n\n#undef SLUICE_ENTRY\n#undef SLUICE_ALIAS")
+    write("entries.inc", "\n".join(body) + "\n\n#undef SLUICE_ENTRY")
 
     body = [
         "//\n"
@@ -225,12 +210,12 @@ def main():
     body += [submit_line(e, notes) for e in entries if e.cls == "Submits"]
     write("submits.inc", "\n".join(body) + "\n\n#undef SLUICE_SUBMIT")
 
-    exports = sorted({e.symbol for e in entries} | stub | set(notes.interop))
+    exports = sorted({e.symbol for e in entries} | stub | notes.exports)
     body = "//\n// SLUICE_EXPORT(symbol): every name that a stand-in for libcuda.so.1 exports. Usable from assembly.\n"
     write("exports.inc", body + "\n".join(f"SLUICE_EXPORT({s})" for s in exports))
     write("legacy_types.inc", legacy_types(cuda_h))
     write("version.inc", f"SLUICE_CUDA_ABI_VERSION({version})")
-    print(f"CUDA {release}: {len(entries)} entries, {len(aliases)} aliases, {len(exports)} exports")
+    print(f"CUDA {release}: {len(entries)} entries, {len(exports)} exports")
 
 
 if __name__ == "__main__":

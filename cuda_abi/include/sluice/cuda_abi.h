@@ -44,24 +44,25 @@ struct Entry {
   Class cls;
 };
 
-// All entries, sorted by name, then flags, then version. Some symbols stand there under two names.
+// All entries, sorted by name, then flags, then version. Every symbol stands there once.
 std::span<const Entry> entries();
 
 // Every name a stand-in for libcuda.so.1 has to export, sorted; more than there are entries, since some entry points
-// (OpenGL, EGL, VDPAU) are known by name only.
+// (OpenGL, EGL, VDPAU, the debugger's) are known by name only.
 std::span<const char* const> exports();
 
-// The entry that cuGetProcAddress(name, version, flags) means: the newest whose version is not above `version`. With
-// flags 2 an entry point that has no per-thread variant gives its plain entry; flags 1 (legacy stream) equals 0.
-// Null if `name` is null or unknown, if no ABI of it is that old, or if `flags` is not 0, 1 or 2.
+// The entry that cuGetProcAddress(name, version, flags) means: the newest whose version is not above `version`, as
+// driver 580 answers for every entry (tools/check_driver). Bit 2 of the flags asks for the per-thread variant: one that
+// is newer than `version` gives nothing, an entry point that has none gives its plain entry. Bit 1 (legacy stream) is
+// the default. Null if `name` is null or unknown, if no ABI of it is that old, or if another bit is set.
 const Entry* find(const char* name, int version, std::uint64_t flags);
 
-// The entry whose exported symbol is `symbol`, under its own name rather than an alias; null if there is none.
+// The entry whose exported symbol is `symbol`, null if there is none.
 const Entry* find_symbol(const char* symbol);
 
 // True if a driver may know an ABI for this request that this table does not: the name is unknown, or `version` is
-// above kCudaVersion. The answer of find() is then a guess; only a driver that grants the address of that very symbol
-// settles it.
+// above kCudaVersion. What find() says is then a guess; drivers return the very address that they export, so comparing
+// it with that of the entry's symbol settles it.
 bool newer_than_known(const char* name, int version);
 
 // Sums over the arrays of batched calls, in bytes; 0 for a null array.
