@@ -1,0 +1,158 @@
+// Wrappers of everything that gives the GPU work, generated from the table. Each submits in the caller's thread, in the
+// caller's order, with the caller's arguments; what is added comes before or after it on the same stream.
+#include <cuda.h>
+
+#include <cstring>
+
+#include "hooks.h"
+#include "real.h"
+#include "session.h"
+#include "sluice/cuda_abi.h"
+
+namespace sluice::shim {
+namespace {
+
+// Books a launch of a kernel that runs longer than the quantum under its name, for the report at the job's end.
+void count_long(Session* session, Cost* cost, const Work& work, std::uint32_t estimate) {
+  board::Client& self = *session->self;
+  self.counters.long_launches.fetch_add(1, std::memory_order_relaxed);
+  std::uint32_t slot = cost->slot.load(std::memory_order_acquire);
+  if (slot == 0) {
+    static Mutex lock;
+    Guard guard(lock);
+    char name[kNameBytes] = "CUDA graph";
+    const char* known = nullptr;
+    void* handle = const_cast<void*>(work.handle);
+    if (work.kind == Kind::kKernel) {
+      if ((real.func_get_name == nullptr ||
+           real.func_get_name(&known, static_cast<CUfunction>(handle)) != CUDA_SUCCESS) &&
+          (real.kernel_get_name == nullptr ||
+           real.kernel_get_name(&known, static_cast<CUkernel>(handle)) != CUDA_SUCCESS)) {
+        known = nullptr;
+      }
+      std::strncpy(name, known != nullptr ? known : "(name unknown: the driver is older than 545)", sizeof name - 1);
+      name[sizeof name - 1] = '\0';
+    }
+    for (int i = 0; i < board::kLongKernels && slot == 0; ++i) {
+      board::LongKernel& kernel = self.long_kernels[i];
+      if (kernel.name[0] == '\0') std::memcpy(kernel.name, name, sizeof name);
+      if (std::strcmp(kernel.name, name) == 0) slot = static_cast<std::uint32_t>(i) + 1;
+    }
+    if (slot == 0) slot = board::kLongKernels + 1;  // no room for its name: only counted
+    cost->slot.store(slot, std::memory_order_release);
+  }
+  if (slot > board::kLongKernels) return;
+  board::LongKernel& kernel = self.long_kernels[slot - 1];
+  kernel.launches.fetch_add(1, std::memory_order_relaxed);
+  if (estimate > kernel.longest_ns.load(std::memory_order_relaxed))
+    kernel.longest_ns.store(estimate, std::memory_order_relaxed);
+}
+
+// One submission, around the driver's own call.
+class Submission {
+ public:
+  Submission(CUstream handle, bool per_thread, const Work& work) {
+    StreamState* stream = find_stream(handle, per_thread);
+    if (stream == nullptr || stream->session == nullptr) return;
+    Session* session = stream->session;
+    board::Counters& counters = session->self->counters;
+    const bool runs_on_gpu = work.kind != Kind::kHost && work.kind != Kind::kOther;
+    if (is_capturing(*stream)) {
+      counters.launches.fetch_add(1, std::memory_order_relaxed);
+      counters.captured.fetch_add(1, std::memory_order_relaxed);
+      return;
+    }
+    stream_ = stream;
+    submitting(stream);
+    if (!runs_on_gpu) return;
+    counters.launches.fetch_add(1, std::memory_order_relaxed);
+    Cost* cost = find_cost(work);
+    const std::uint64_t n = cost->launches.fetch_add(1, std::memory_order_relaxed);
+    estimate_ = cost->estimate.load(std::memory_order_relaxed);
+    counters.gpu_ns.fetch_add(estimate_, std::memory_order_relaxed);
+    if (estimate_ > session->quantum_ns.load(std::memory_order_relaxed) &&
+        (work.kind == Kind::kKernel || work.kind == Kind::kGraph)) {
+      count_long(session, cost, work, estimate_);
+    }
+    if (gate(stream, estimate_)) counters.gated.fetch_add(1, std::memory_order_relaxed);
+    if (wants_sample(n)) sample_ = begin_sample(session, stream, cost);
+  }
+
+  // After the driver's call. `waits`: the call returned only when its work, and hence all before it, was done.
+  void done(CUresult result, bool waits) {
+    if (stream_ == nullptr) return;
+    if (sample_ != nullptr) end_sample(sample_, stream_);
+    if (waits && result == CUDA_SUCCESS) {
+      completed(stream_, stream_->submitted.load());
+      return;
+    }
+    mark_progress(stream_, estimate_);
+  }
+
+ private:
+  StreamState* stream_ = nullptr;
+  Sample* sample_ = nullptr;
+  std::uint64_t estimate_ = 0;
+};
+
+// Copies to the host without "Async" in their name return when the data is there.
+constexpr bool waits_for_result(const char* name) {
+  bool to_host = false;
+  for (const char* at = name; *at != '\0'; ++at) {
+    if (at[0] == 't' && at[1] == 'o' && at[2] == 'H') to_host = true;
+    if (at[0] == 'A' && at[1] == 's' && at[2] == 'y') return false;
+  }
+  return to_host;
+}
+
+#define SLUICE_DEFAULT_STREAM(flags) static_cast<CUstream>(nullptr)
+#define SLUICE_KERNEL(function, blocks) \
+  { reinterpret_cast<const void*>(function), (blocks) }
+#define SLUICE_GRAPH(graph) \
+  { reinterpret_cast<const void*>(graph), 0 }
+#define SLUICE_BYTES(bytes) \
+  { nullptr, (bytes) }
+
+struct Amount {
+  const void* handle;
+  std::uint64_t size;
+};
+
+#define SLUICE_SUBMIT(symbol, name, version, flags, kind, stream, work, params, args)                \
+  std::atomic<void*> real_##symbol;                                                                  \
+  CUresult CUDAAPI hook_##symbol params {                                                            \
+    using Function = CUresult(CUDAAPI*) params;                                                      \
+    const Function next = reinterpret_cast<Function>(real_##symbol.load(std::memory_order_relaxed)); \
+    if (!enabled()) return next args;                                                                \
+    const Amount amount = work;                                                                      \
+    Submission submission(stream, (flags) == 2, Work{Kind::k##kind, amount.handle, amount.size});    \
+    const CUresult result = next args;                                                               \
+    submission.done(result, waits_for_result(#name));                                                \
+    return result;                                                                                   \
+  }
+#include "sluice/cuda_abi/submits.inc"
+#undef SLUICE_SUBMIT
+
+#define SLUICE_SUBMIT(symbol, name, version, flags, kind, stream, work, params, args) \
+  {#symbol, reinterpret_cast<void*>(&hook_##symbol), &real_##symbol},
+const Hook kHooks[] = {
+#include "sluice/cuda_abi/submits.inc"
+};
+#undef SLUICE_SUBMIT
+
+#define SLUICE_SUBMIT(symbol, name, version, flags, kind, stream, work, params, args) #symbol,
+const char* const kSymbols[] = {
+#include "sluice/cuda_abi/submits.inc"
+    nullptr};
+#undef SLUICE_SUBMIT
+
+}  // namespace
+
+std::span<const Hook> submit_hooks() { return kHooks; }
+
+}  // namespace sluice::shim
+
+// For the tool that lists what submits work and is not gated: names, null-terminated, static.
+extern "C" [[gnu::visibility("default")]] const char* const* sluice_shim_gated_symbols() {
+  return sluice::shim::kSymbols;
+}

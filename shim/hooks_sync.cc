@@ -1,0 +1,236 @@
+// Wrappers of what tells that work is done (waiting, querying, events), of stream capture, and of the ends of streams
+// and contexts.
+#include <cuda.h>
+
+#include "hooks.h"
+#include "real.h"
+#include "session.h"
+
+// Here each name means the exported symbol of that very name; cuda.h's macros would turn some into their newest
+// version.
+#undef cuCtxDestroy
+#undef cuDevicePrimaryCtxRelease
+#undef cuDevicePrimaryCtxReset
+#undef cuEventDestroy
+#undef cuStreamBeginCapture
+#undef cuStreamDestroy
+
+namespace sluice::shim {
+namespace {
+
+// Where each event was last recorded, so that waiting for it tells how far its stream is. Direct-mapped: a lost entry
+// only means that the marker thread finds out instead.
+struct Recorded {
+  CUevent event;
+  StreamState* stream;
+  std::uintptr_t stream_key;
+  std::uint64_t submitted;
+};
+constexpr int kRecorded = 1024;
+Recorded recorded[kRecorded];
+Mutex recorded_lock;
+
+Recorded& entry_of(CUevent event) {
+  return recorded[(reinterpret_cast<std::uintptr_t>(event) * 0x9e3779b97f4a7c15ull >> 40) % kRecorded];
+}
+
+void note_record(CUevent event, CUstream handle, bool per_thread) {
+  StreamState* stream = find_stream(handle, per_thread);
+  if (stream == nullptr || stream->session == nullptr || !stream->session->contended.load(std::memory_order_relaxed))
+    return;
+  if (is_capturing(*stream)) return;
+  Guard guard(recorded_lock);
+  entry_of(event) = {event, stream, stream->key.load(), stream->submitted.load()};
+}
+
+void note_done(CUevent event) {
+  Recorded found;
+  {
+    Guard guard(recorded_lock);
+    found = entry_of(event);
+  }
+  if (found.event != event || found.stream == nullptr || found.stream->key.load() != found.stream_key) return;
+  completed(found.stream, found.submitted);
+}
+
+void forget_event(CUevent event) {
+  Guard guard(recorded_lock);
+  Recorded& entry = entry_of(event);
+  if (entry.event == event) entry = {};
+}
+
+// A wait for one stream, around the driver's call.
+class StreamWait {
+ public:
+  StreamWait(CUstream handle, bool per_thread) : stream_(find_stream(handle, per_thread)) {
+    if (stream_ != nullptr && stream_->session == nullptr) stream_ = nullptr;
+    if (stream_ == nullptr) return;
+    submitted_ = stream_->submitted.load();
+    stream_->waiters.fetch_add(1);
+  }
+  void done(CUresult result) {
+    if (stream_ == nullptr) return;
+    stream_->waiters.fetch_sub(1);
+    if (result == CUDA_SUCCESS) completed(stream_, submitted_);
+  }
+
+ private:
+  StreamState* stream_;
+  std::uint64_t submitted_ = 0;
+};
+
+// A wait for a whole context.
+class ContextWait {
+ public:
+  explicit ContextWait(CUcontext context) : context_(context), count_(stream_count()) {
+    for (int i = 0; i < count_; ++i) {
+      StreamState* stream = mine(i);
+      submitted_[i] = stream != nullptr ? stream->submitted.load() : 0;
+      if (stream != nullptr) stream->waiters.fetch_add(1);
+    }
+  }
+  void done(CUresult result) {
+    for (int i = 0; i < count_; ++i) {
+      if (submitted_[i] == 0) continue;
+      StreamState* stream = mine(i);
+      if (stream == nullptr) continue;
+      stream->waiters.fetch_sub(1);
+      if (result == CUDA_SUCCESS) completed(stream, submitted_[i]);
+    }
+  }
+
+ private:
+  StreamState* mine(int index) const {
+    StreamState* stream = stream_at(index);
+    return stream != nullptr && stream->session != nullptr && stream->context == context_ &&
+                   stream->submitted.load() != 0
+               ? stream
+               : nullptr;
+  }
+  CUcontext context_;
+  int count_;
+  std::uint64_t submitted_[kStreams];
+};
+
+CUcontext current_context() {
+  CUcontext context = nullptr;
+  return real.ctx_get_current(&context) == CUDA_SUCCESS ? context : nullptr;
+}
+
+// WRAP(symbol, (parameters), (arguments), { before }, { after, which sees `result` })
+#define WRAP(symbol, params, args, before, after)                                                    \
+  std::atomic<void*> real_##symbol;                                                                  \
+  CUresult CUDAAPI hook_##symbol params {                                                            \
+    using Function = CUresult(CUDAAPI*) params;                                                      \
+    const Function next = reinterpret_cast<Function>(real_##symbol.load(std::memory_order_relaxed)); \
+    if (!enabled()) return next args;                                                                \
+    before;                                                                                          \
+    const CUresult result = next args;                                                               \
+    after;                                                                                           \
+    return result;                                                                                   \
+  }
+
+#define WRAP_STREAM_WAIT(symbol, per_thread) \
+  WRAP(symbol, (CUstream stream), (stream), StreamWait wait(stream, per_thread), wait.done(result))
+WRAP_STREAM_WAIT(cuStreamSynchronize, false)
+WRAP_STREAM_WAIT(cuStreamSynchronize_ptsz, true)
+WRAP_STREAM_WAIT(cuStreamQuery, false)
+WRAP_STREAM_WAIT(cuStreamQuery_ptsz, true)
+WRAP(cuCtxSynchronize, (), (), ContextWait wait(current_context()), wait.done(result))
+WRAP(cuCtxSynchronize_v2, (CUcontext context), (context), ContextWait wait(context), wait.done(result))
+
+#define WRAP_EVENT_DONE(symbol) WRAP(symbol, (CUevent event), (event), , if (result == CUDA_SUCCESS) note_done(event))
+WRAP_EVENT_DONE(cuEventSynchronize)
+WRAP_EVENT_DONE(cuEventQuery)
+#define WRAP_EVENT_DESTROY(symbol) WRAP(symbol, (CUevent event), (event), forget_event(event), )
+WRAP_EVENT_DESTROY(cuEventDestroy)
+WRAP_EVENT_DESTROY(cuEventDestroy_v2)
+#define WRAP_RECORD(symbol, per_thread)                             \
+  WRAP(symbol, (CUevent event, CUstream stream), (event, stream), , \
+       if (result == CUDA_SUCCESS) note_record(event, stream, per_thread))
+WRAP_RECORD(cuEventRecord, false)
+WRAP_RECORD(cuEventRecord_ptsz, true)
+
+// Capture. Its start is announced before the driver's call, so that nothing of ours gets into the graph.
+void began(CUstream handle, bool per_thread, CUresult result) {
+  StreamState* stream = result == CUDA_SUCCESS ? find_stream(handle, per_thread) : nullptr;
+  if (stream != nullptr) {
+    set_capturing(stream, true);
+  } else {
+    capture_ended();
+  }
+}
+void ended(CUstream handle, bool per_thread) {
+  StreamState* stream = find_stream(handle, per_thread);
+  if (stream != nullptr) set_capturing(stream, false);
+}
+#define WRAP_BEGIN(symbol, per_thread, params, args) \
+  WRAP(symbol, params, args, capture_begins(), began(stream, per_thread, result))
+#define MODE_PARAMS (CUstream stream, CUstreamCaptureMode mode)
+#define TO_GRAPH_PARAMS                                                                          \
+  (CUstream stream, CUgraph graph, const CUgraphNode* dependencies, const CUgraphEdgeData* data, \
+   size_t dependency_count, CUstreamCaptureMode mode)
+#define TO_GRAPH_ARGS (stream, graph, dependencies, data, dependency_count, mode)
+WRAP_BEGIN(cuStreamBeginCapture, false, (CUstream stream), (stream))
+WRAP_BEGIN(cuStreamBeginCapture_ptsz, true, (CUstream stream), (stream))
+WRAP_BEGIN(cuStreamBeginCapture_v2, false, MODE_PARAMS, (stream, mode))
+WRAP_BEGIN(cuStreamBeginCapture_v2_ptsz, true, MODE_PARAMS, (stream, mode))
+WRAP_BEGIN(cuStreamBeginCaptureToGraph, false, TO_GRAPH_PARAMS, TO_GRAPH_ARGS)
+WRAP_BEGIN(cuStreamBeginCaptureToGraph_ptsz, true, TO_GRAPH_PARAMS, TO_GRAPH_ARGS)
+#define WRAP_END(symbol, per_thread) \
+  WRAP(symbol, (CUstream stream, CUgraph * graph), (stream, graph), , ended(stream, per_thread))
+WRAP_END(cuStreamEndCapture, false)
+WRAP_END(cuStreamEndCapture_ptsz, true)
+
+#define WRAP_STREAM_END(symbol) WRAP(symbol, (CUstream stream), (stream), forget_stream(stream), )
+WRAP_STREAM_END(cuStreamDestroy)
+WRAP_STREAM_END(cuStreamDestroy_v2)
+#define WRAP_CONTEXT_END(symbol) WRAP(symbol, (CUcontext context), (context), forget_context(context), )
+WRAP_CONTEXT_END(cuCtxDestroy)
+WRAP_CONTEXT_END(cuCtxDestroy_v2)
+// The primary context of a device may end here; which one it is cannot be asked, and forgetting too much only means
+// that the streams are looked up again.
+#define WRAP_PRIMARY_END(symbol) WRAP(symbol, (CUdevice device), (device), forget_context(nullptr), )
+WRAP_PRIMARY_END(cuDevicePrimaryCtxRelease)
+WRAP_PRIMARY_END(cuDevicePrimaryCtxRelease_v2)
+WRAP_PRIMARY_END(cuDevicePrimaryCtxReset)
+WRAP_PRIMARY_END(cuDevicePrimaryCtxReset_v2)
+
+#define HOOK(symbol) \
+  { #symbol, reinterpret_cast < void*>(&hook_##symbol), &real_##symbol }
+const Hook kHooks[] = {
+    HOOK(cuStreamSynchronize),
+    HOOK(cuStreamSynchronize_ptsz),
+    HOOK(cuStreamQuery),
+    HOOK(cuStreamQuery_ptsz),
+    HOOK(cuCtxSynchronize),
+    HOOK(cuCtxSynchronize_v2),
+    HOOK(cuEventSynchronize),
+    HOOK(cuEventQuery),
+    HOOK(cuEventDestroy),
+    HOOK(cuEventDestroy_v2),
+    HOOK(cuEventRecord),
+    HOOK(cuEventRecord_ptsz),
+    HOOK(cuStreamBeginCapture),
+    HOOK(cuStreamBeginCapture_ptsz),
+    HOOK(cuStreamBeginCapture_v2),
+    HOOK(cuStreamBeginCapture_v2_ptsz),
+    HOOK(cuStreamBeginCaptureToGraph),
+    HOOK(cuStreamBeginCaptureToGraph_ptsz),
+    HOOK(cuStreamEndCapture),
+    HOOK(cuStreamEndCapture_ptsz),
+    HOOK(cuStreamDestroy),
+    HOOK(cuStreamDestroy_v2),
+    HOOK(cuCtxDestroy),
+    HOOK(cuCtxDestroy_v2),
+    HOOK(cuDevicePrimaryCtxRelease),
+    HOOK(cuDevicePrimaryCtxRelease_v2),
+    HOOK(cuDevicePrimaryCtxReset),
+    HOOK(cuDevicePrimaryCtxReset_v2),
+};
+
+}  // namespace
+
+std::span<const Hook> sync_hooks() { return kHooks; }
+
+}  // namespace sluice::shim

@@ -1,0 +1,38 @@
+#include "real.h"
+
+#include "sluice/driver.h"
+
+namespace sluice::shim {
+
+Real real;
+
+void load_real(void* handle) {
+  const auto get = [handle](auto* function, const char* name) {
+    *reinterpret_cast<void**>(function) = driver::symbol_address(handle, name);
+  };
+  get(&real.ctx_get_current, "cuCtxGetCurrent");
+  get(&real.ctx_set_current, "cuCtxSetCurrent");
+  get(&real.ctx_get_device, "cuCtxGetDevice");
+  get(&real.device_get_uuid, "cuDeviceGetUuid_v2");
+  get(&real.device_get_attribute, "cuDeviceGetAttribute");
+  get(&real.mem_host_register, "cuMemHostRegister_v2");
+  get(&real.mem_host_get_device_pointer, "cuMemHostGetDevicePointer_v2");
+  get(&real.stream_wait_value32, "cuStreamWaitValue32_v2");
+  get(&real.stream_wait_value64, "cuStreamWaitValue64_v2");
+  get(&real.stream_write_value32, "cuStreamWriteValue32_v2");
+  get(&real.stream_is_capturing, "cuStreamIsCapturing");
+  get(&real.stream_get_ctx, "cuStreamGetCtx");
+  get(&real.exchange_capture_mode, "cuThreadExchangeStreamCaptureMode");
+  get(&real.event_create, "cuEventCreate");
+  get(&real.event_record, "cuEventRecord");
+  get(&real.event_query, "cuEventQuery");
+  get(&real.event_elapsed, "cuEventElapsedTime");
+  get(&real.func_get_name, "cuFuncGetName");
+  get(&real.kernel_get_name, "cuKernelGetName");
+  real.mem_ops = real.stream_wait_value32 != nullptr && real.stream_write_value32 != nullptr &&
+                 real.mem_host_register != nullptr && real.mem_host_get_device_pointer != nullptr &&
+                 real.ctx_get_current != nullptr && real.ctx_get_device != nullptr && real.device_get_uuid != nullptr &&
+                 real.stream_is_capturing != nullptr;
+}
+
+}  // namespace sluice::shim

@@ -1,0 +1,55 @@
+// The driver functions that the shim calls for itself, looked up once when it is loaded.
+#pragma once
+
+#include <cuda.h>
+
+#include "sluice/base/status.h"
+
+namespace sluice::shim {
+
+// Null where the installed driver has no such function; everything but the optional ones is there from driver 515 on.
+struct Real {
+  CUresult (*ctx_get_current)(CUcontext*);
+  CUresult (*ctx_set_current)(CUcontext);
+  CUresult (*ctx_get_device)(CUdevice*);
+  CUresult (*device_get_uuid)(CUuuid*, CUdevice);
+  CUresult (*device_get_attribute)(int*, CUdevice_attribute, CUdevice);
+  CUresult (*mem_host_register)(void*, size_t, unsigned);
+  CUresult (*mem_host_get_device_pointer)(CUdeviceptr*, void*, unsigned);
+  CUresult (*stream_wait_value32)(CUstream, CUdeviceptr, cuuint32_t, unsigned);
+  CUresult (*stream_wait_value64)(CUstream, CUdeviceptr, cuuint64_t, unsigned);
+  CUresult (*stream_write_value32)(CUstream, CUdeviceptr, cuuint32_t, unsigned);
+  CUresult (*stream_is_capturing)(CUstream, CUstreamCaptureStatus*);
+  CUresult (*stream_get_ctx)(CUstream, CUcontext*);
+  CUresult (*exchange_capture_mode)(CUstreamCaptureMode*);
+  CUresult (*event_create)(CUevent*, unsigned);
+  CUresult (*event_record)(CUevent, CUstream);
+  CUresult (*event_query)(CUevent);
+  CUresult (*event_elapsed)(float*, CUevent, CUevent);
+  CUresult (*func_get_name)(const char**, CUfunction);  // optional: driver 545
+  CUresult (*kernel_get_name)(const char**, CUkernel);  // optional: driver 545
+  bool mem_ops;                                         // stream memory operations v2: driver 515
+};
+
+// Filled by load_real(); read-only afterwards, so thread safe.
+extern Real real;
+// `handle` as driver::open_library gives it.
+void load_real(void* handle);
+
+// While one exists, this thread's driver calls cannot break another thread's global-mode stream capture.
+class RelaxedCapture {
+ public:
+  RelaxedCapture() {
+    if (real.exchange_capture_mode != nullptr) real.exchange_capture_mode(&mode_);
+  }
+  ~RelaxedCapture() {
+    if (real.exchange_capture_mode != nullptr) real.exchange_capture_mode(&mode_);
+  }
+  RelaxedCapture(const RelaxedCapture&) = delete;
+  RelaxedCapture& operator=(const RelaxedCapture&) = delete;
+
+ private:
+  CUstreamCaptureMode mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;
+};
+
+}  // namespace sluice::shim

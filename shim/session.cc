@@ -1,0 +1,278 @@
+// Activity and holds; see session.h for the protocol.
+#include "session.h"
+
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+#include "real.h"
+#include "say.h"
+
+namespace sluice::shim {
+namespace {
+
+// With linger "auto" a burst is ended late by this much if most of the recent gaps were shorter: a program that reads
+// a result in the middle of a request should not have to close the gates again for each half.
+constexpr std::uint64_t kAutoLingerNs = 150'000;
+
+struct Managed {
+  char uuid[48];
+  char path[256];
+  int job;
+};
+
+Managed managed[kSessions];
+int managed_count = 0;
+std::atomic<bool> running{false};
+
+Session sessions[kSessions];
+CUdevice session_devices[kSessions];
+std::atomic<int> session_used{0};
+Mutex attach_lock;
+
+std::atomic<bool> said_foreign{false}, said_board{false}, said_slot{false};
+
+void format_uuid(const CUuuid& uuid, char* out, std::size_t bytes) {
+  const unsigned char* b = reinterpret_cast<const unsigned char*>(uuid.bytes);
+  std::snprintf(out, bytes, "GPU-%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", b[0], b[1],
+                b[2], b[3], b[4], b[5], b[6], b[7], b[8], b[9], b[10], b[11], b[12], b[13], b[14], b[15]);
+}
+
+bool all_done(const Session* session) {
+  for (int i = 0; i < stream_count(); ++i) {
+    const StreamState* stream = stream_at(i);
+    if (stream != nullptr && stream->session == session && stream->completed.load() < stream->submitted.load())
+      return false;
+  }
+  return true;
+}
+
+// The burst is over unless something was submitted meanwhile.
+void become_idle(Session* session, std::uint64_t now) {
+  Guard guard(session->activity);
+  if (session->self->active.load() == 0) return;
+  session->self->active.store(0);
+  if (!all_done(session)) {
+    session->self->active.store(1);
+    return;
+  }
+  session->idle_since.store(0);
+  session->idled_ns.store(now);
+  if (session->can_hold.load()) board::release_held(session->board, session->client, now);
+}
+
+std::uint64_t linger_ns(Session* session) {
+  const std::uint64_t asked = session->board->linger_ns.load(std::memory_order_relaxed);
+  if (asked != board::kLingerAuto) return asked;
+  return __builtin_popcount(session->short_gaps.load(std::memory_order_relaxed) & 0xffff) > 8 ? kAutoLingerNs : 0;
+}
+
+// Slow half of submitting(): the first submission after idleness.
+void become_active(Session* session) {
+  const std::uint64_t now = now_ns();
+  Guard guard(session->activity);
+  const std::uint64_t lingering = session->idle_since.exchange(0);
+  const std::uint64_t gap_start = lingering != 0 ? lingering : session->idled_ns.load();
+  if (gap_start != 0) {
+    const std::uint32_t gaps = session->short_gaps.load(std::memory_order_relaxed);
+    session->short_gaps.store(gaps << 1 | (now - gap_start < kAutoLingerNs ? 1u : 0u), std::memory_order_relaxed);
+  }
+  if (session->self->active.load() != 0) return;
+  session->self->active_ns.store(now);
+  session->self->progress_ns.store(now);
+  session->self->active.store(1);
+  if (session->can_hold.load(std::memory_order_relaxed)) board::hold_below(session->board, session->client, now);
+}
+
+}  // namespace
+
+bool enabled() { return running.load(std::memory_order_relaxed); }
+
+bool configure() {
+  const char* disable = std::getenv("SLUICE_DISABLE");
+  const char* boards = std::getenv("SLUICE_BOARDS");
+  if ((disable != nullptr && std::strcmp(disable, "1") == 0) || boards == nullptr) return false;
+  // UUID=path:job[,...]; whatever does not fit that form is left out, which means: not managed.
+  while (*boards != '\0' && managed_count < kSessions) {
+    const char* end = std::strchr(boards, ',');
+    if (end == nullptr) end = boards + std::strlen(boards);
+    const char* equals = static_cast<const char*>(std::memchr(boards, '=', static_cast<std::size_t>(end - boards)));
+    const char* colon = end;
+    while (colon > boards && *colon != ':') --colon;
+    Managed& entry = managed[managed_count];
+    if (equals != nullptr && colon > equals && equals - boards < static_cast<long>(sizeof entry.uuid) &&
+        colon - equals - 1 < static_cast<long>(sizeof entry.path)) {
+      std::memcpy(entry.uuid, boards, static_cast<std::size_t>(equals - boards));
+      std::memcpy(entry.path, equals + 1, static_cast<std::size_t>(colon - equals - 1));
+      entry.job = std::atoi(colon + 1);
+      ++managed_count;
+    }
+    boards = *end == ',' ? end + 1 : end;
+  }
+  running.store(managed_count > 0 && real.mem_ops);
+  static std::atomic<bool> said{false};
+  if (managed_count > 0 && !real.mem_ops) {
+    say_once(&said, "this driver has no stream memory operations (515 or newer has): this job is not gated");
+  }
+  return running.load();
+}
+
+void shut_down() {
+  if (!running.exchange(false)) return;
+  wake_pump();
+  wake_marker();
+  for (int i = 0; i < session_used.load(); ++i) board::leave(sessions[i].board, sessions[i].client);
+}
+
+void stop_after_fork() { running.store(false); }
+
+Session* session_at(int index) {
+  return index < session_used.load(std::memory_order_acquire) ? &sessions[index] : nullptr;
+}
+
+// The session of the GPU that `context` (the current one) is on, made now if need be.
+Session* attach(CUcontext context) {
+  Guard guard(attach_lock);
+  CUcontext current = nullptr;
+  CUdevice device = 0;
+  if (real.ctx_get_current(&current) != CUDA_SUCCESS || current != context) return nullptr;
+  if (real.ctx_get_device(&device) != CUDA_SUCCESS) return nullptr;
+  for (int i = 0; i < session_used.load(); ++i) {
+    if (session_devices[i] == device) return &sessions[i];
+  }
+  CUuuid uuid;
+  if (real.device_get_uuid(&uuid, device) != CUDA_SUCCESS) return nullptr;
+  char text[48];
+  format_uuid(uuid, text, sizeof text);
+  const Managed* entry = nullptr;
+  for (int i = 0; i < managed_count; ++i) {
+    if (std::strcmp(managed[i].uuid, text) == 0) entry = &managed[i];
+  }
+  if (entry == nullptr) {
+    say_once(&said_foreign, "%s was not given to this job: its use there is not managed", text);
+    return nullptr;
+  }
+  Result<board::Board*> mapped = board::map(entry->path);
+  if (!mapped.ok()) {
+    say_once(&said_board, "not managed: %s", mapped.status().message());
+    return nullptr;
+  }
+  Result<int> client = board::claim_client(*mapped, entry->job, own_identity());
+  if (!client.ok()) {
+    say_once(&said_slot, "not managed: %s", client.status().message());
+    board::unmap(*mapped);
+    return nullptr;
+  }
+  const int index = session_used.load();
+  if (index == kSessions) return nullptr;
+  Session& session = sessions[index];
+  session.board = *mapped;
+  session.client = *client;
+  session.self = &session.board->clients[session.client];
+  session.job = entry->job;
+  session_devices[index] = device;
+  if (session.board->jobs[session.job].gpus.load() > 1) {
+    // Holding one rank between the launches of a collective would stall the others on their GPUs.
+    session.ungated.store(true);
+    session.self->bypass.store(static_cast<std::uint32_t>(board::Bypass::kSeveralGpus));
+  }
+  int wait64 = 0;
+  real.device_get_attribute(&wait64, CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS, device);
+  session.wait64 = wait64 != 0 && real.stream_wait_value64 != nullptr;
+  refresh(&session);
+  session_used.store(index + 1, std::memory_order_release);
+  start_threads();
+  return &session;
+}
+
+void refresh(Session* session) {
+  board::Board* board = session->board;
+  const std::uint32_t epoch = board->epoch.load();
+  const std::int32_t mine = board->jobs[session->job].priority.load();
+  bool contended = false, can_be_held = false, can_hold = false;
+  for (int i = 0; i < board::kClients; ++i) {
+    const board::Client& other = board->clients[i];
+    if (i == session->client || other.live.load() == 0) continue;
+    const std::uint32_t job = other.job.load();
+    if (job >= static_cast<std::uint32_t>(board::kJobs) || static_cast<int>(job) == session->job) continue;
+    const std::int32_t priority = board->jobs[job].priority.load();
+    contended = true;
+    if (priority >= mine) can_be_held = true;
+    if (priority < mine) can_hold = true;
+  }
+  session->quantum_ns.store(board->quantum_ns.load(std::memory_order_relaxed), std::memory_order_relaxed);
+  session->contended.store(contended);
+  session->can_be_held.store(can_be_held);
+  const bool could_hold = session->can_hold.exchange(can_hold);
+  session->epoch_seen.store(epoch);
+  const std::uint64_t now = now_ns();
+  Guard guard(session->activity);
+  if (could_hold && !can_hold) board::release_held(board, session->client, now);
+  if (session->self->active.load() != 0 && can_hold) board::hold_below(board, session->client, now);
+}
+
+void submitting(StreamState* stream) {
+  Session* session = stream->session;
+  stream->submitted.fetch_add(1);
+  if (session->board->epoch.load(std::memory_order_relaxed) != session->epoch_seen.load(std::memory_order_relaxed))
+    refresh(session);
+  if (session->self->active.load() == 0 || session->idle_since.load(std::memory_order_relaxed) != 0)
+    become_active(session);
+}
+
+void completed(StreamState* stream, std::uint64_t submission) {
+  std::uint64_t before = stream->completed.load();
+  while (before < submission && !stream->completed.compare_exchange_weak(before, submission)) {
+  }
+  if (before >= submission) return;
+  Session* session = stream->session;
+  const std::uint64_t now = now_ns();
+  session->self->progress.fetch_add(1);
+  session->self->progress_ns.store(now);
+  if (!all_done(session)) {
+    if (session->self->dropped_at.load(std::memory_order_relaxed) != 0 && session->can_hold.load()) {
+      Guard guard(session->activity);
+      if (session->self->active.load() != 0) board::hold_below(session->board, session->client, now);
+    }
+    return;
+  }
+  const std::uint64_t linger = session->can_hold.load(std::memory_order_relaxed) ? linger_ns(session) : 0;
+  if (linger == 0) {
+    become_idle(session, now);
+    return;
+  }
+  session->idle_since.store(now);
+  wake_pump();
+}
+
+std::uint64_t tend(Session* session, std::uint64_t now) {
+  constexpr std::uint64_t kContendedTickNs = 20'000'000, kAloneTickNs = 100'000'000;
+  std::uint64_t tick = session->contended.load() ? kContendedTickNs : kAloneTickNs;
+  if (session->board->epoch.load() != session->epoch_seen.load()) refresh(session);
+  if (session->self->gate.load() != 0) board::check_holders(session->board, session->client, now);
+
+  const std::uint64_t idle_since = session->idle_since.load();
+  if (idle_since != 0) {
+    const std::uint64_t end = idle_since + linger_ns(session);
+    if (now >= end) {
+      become_idle(session, now);
+    } else if (end - now < tick) {
+      tick = end - now;
+    }
+  }
+  // Muted by the daemon for the benefit of those below: hold again once that is over.
+  const std::uint64_t muted = session->self->muted_until_ns.load();
+  if (muted != 0 && session->can_hold.load()) {
+    if (now < muted) {
+      if (muted - now < tick) tick = muted - now;
+    } else {
+      Guard guard(session->activity);
+      if (session->self->active.load() != 0) board::hold_below(session->board, session->client, now);
+    }
+  }
+  return tick;
+}
+
+}  // namespace sluice::shim

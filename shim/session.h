@@ -1,0 +1,148 @@
+// This process on the boards of the GPUs it uses: activity, holds, gates. The heart of the shim.
+//
+// A Session is this process's client slot on one GPU's board; it is made at the first submission to that GPU and lives
+// until the process ends. A StreamState follows one stream. Everything is in static storage: the shim never allocates.
+//
+// Activity protocol (model-checked in board/model). Submitting: submitted += 1; if not active, take the lock, become
+// active and close the gates below. Completing: completed = what was submitted before the call that waited; if nothing
+// is outstanding, take the lock, become inactive, look again, and open the gates. Both sides use sequentially
+// consistent operations, so either the submitter sees "not active" or the completer sees the new submission.
+//
+// Thread safety: everything here may be called from any thread of the application.
+#pragma once
+
+#include <cuda.h>
+
+#include <atomic>
+#include <cstdint>
+
+#include "costs.h"
+#include "lock.h"
+#include "sluice/base/clock.h"
+#include "sluice/board.h"
+
+namespace sluice::shim {
+
+struct Session {
+  board::Board* board = nullptr;
+  board::Client* self = nullptr;
+  int client = -1;
+  int job = -1;
+
+  // What the board looked like at epoch_seen; refresh() follows it.
+  std::atomic<std::uint32_t> epoch_seen{0};
+  std::atomic<bool> contended{false};    // another job has a client on this GPU
+  std::atomic<bool> can_be_held{false};  // one of them has at least this job's priority
+  std::atomic<bool> can_hold{false};     // one of them has less
+
+  // Where the GPU finds the gate and the marker words; 0 until the memory is registered.
+  std::atomic<CUdeviceptr> gate_address{0};
+  CUdeviceptr marker_address = 0;
+  bool wait64 = false;
+  std::atomic<bool> ungated{false};  // gates are impossible or wrong here: Client::bypass says why
+
+  Mutex activity;                            // transitions of self->active
+  std::atomic<std::uint64_t> idle_since{0};  // nothing outstanding since then, but still lingering; else 0
+  std::atomic<std::uint32_t> short_gaps{0};  // of the last 16 idle gaps, a bit for each that linger would have bridged
+  std::atomic<std::uint64_t> idled_ns{0};    // when the last burst ended
+  std::atomic<std::uint64_t> quantum_ns{board::kDefaultQuantumNs};
+};
+
+struct StreamState {
+  std::atomic<std::uintptr_t> key{0};  // the handle, or for the default streams a value made from context and thread
+  CUstream handle = nullptr;           // explicit: never the null handle, whose meaning depends on the entry point
+  CUcontext context = nullptr;
+  Session* session = nullptr;  // null: this GPU is not managed
+  int index = 0;               // of its marker word
+  int next = 0;                // in its hash bucket
+
+  std::atomic<std::uint64_t> submitted{0};
+  std::atomic<std::uint64_t> completed{0};
+  std::atomic<std::uint64_t> since_gate_ns{0};
+  std::atomic<std::uint64_t> gated_closure{0};  // closed_ns of the closure that this stream already waits for
+  std::atomic<std::uint64_t> since_marker_ns{0};
+  std::atomic<std::uint32_t> waiters{0};  // threads inside a call that waits for this stream
+  std::atomic<bool> capturing{false};
+
+  // One marker is in flight at a time.
+  std::atomic<std::uint32_t> marker_busy{0};
+  std::uint32_t marker_value = 0;
+  std::uint64_t marker_target = 0;
+  std::uint64_t quiet_submitted = 0;  // marker thread only: submitted at its last look
+};
+
+// ---- process ----
+
+// False once the process exits, forked, or was never managed: every wrapper then only passes through.
+bool enabled();
+// Reads SLUICE_BOARDS. Called once by the constructor. False: nothing to manage, pass through.
+bool configure();
+// Stops everything without a call into the driver. Called when the process exits.
+void shut_down();
+// In the child of a fork: the driver is unusable there and the threads are gone, so pass everything through.
+void stop_after_fork();
+
+// ---- streams ----
+
+// The state of the stream that `handle` means in the current context; null where it is not managed or there are too
+// many. `per_thread`: the entry point reads the null handle as the calling thread's default stream.
+StreamState* find_stream(CUstream handle, bool per_thread);
+// The application destroyed it: forget it. REQUIRES: called before the driver's destroy.
+void forget_stream(CUstream handle);
+// A context is about to go: its streams and samples with it. Null: every context.
+void forget_context(CUcontext context);
+// Counts `stream` among those capturing, or not any more.
+void set_capturing(StreamState* stream, bool capturing);
+// The stream with that index, null past the last one or if it is free; for loops over all streams.
+StreamState* stream_at(int index);
+int stream_count();
+
+// Whether work submitted to `stream` now would be captured instead of run. Costs nothing while nobody captures.
+bool is_capturing(const StreamState& stream);
+// Begin and end of a capture on a stream, around the driver's own call.
+void capture_begins();
+void capture_ended();
+bool any_capture();
+// Taken by the marker thread around its driver calls, and by capture_begins and the calls that destroy.
+Mutex& driver_lock();
+
+// ---- activity ----
+
+// Before a submission: counts it, becomes active, holds those below. After it: see costs.h.
+void submitting(StreamState* stream);
+// Everything up to `submission` of this stream is done.
+void completed(StreamState* stream, std::uint64_t submission);
+// Ends the linger when it is over; re-asserts holds that were dropped or muted. Called by the pump.
+// Returns when it wants to be called again, in ns from now.
+std::uint64_t tend(Session* session, std::uint64_t now);
+// Follows the board's membership.
+void refresh(Session* session);
+
+// ---- gates ----
+
+// Enqueues a wait on this process's gate if one is due before `cost_ns` more work. Returns whether the submission is
+// behind a gate.
+bool gate(StreamState* stream, std::uint64_t cost_ns);
+// After a submission: counts towards the next marker, and enqueues it when it is due.
+void mark_progress(StreamState* stream, std::uint64_t cost_ns);
+// Registers board and marker memory with the current context's driver, once. False if that is impossible.
+bool register_memory(Session* session);
+
+// ---- threads (threads.cc) ----
+
+void start_threads();
+void wake_pump();  // ends its sleep; costs a system call only if it sleeps
+void wake_marker();
+// Enqueues a marker behind the work of `stream` if none is in flight. The caller may block in the driver.
+// REQUIRES: the stream is not capturing.
+void enqueue_marker(StreamState* stream);
+// The value the GPU last wrote behind a stream's work.
+std::uint32_t marker_word(int stream_index);
+void* marker_memory();
+std::size_t marker_bytes();
+
+inline constexpr int kSessions = 16;
+Session* session_at(int index);  // null past the last
+inline constexpr int kStreams = 1024;
+
+}  // namespace sluice::shim

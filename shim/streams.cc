@@ -1,0 +1,192 @@
+// Which stream is meant, and what is known of it.
+#include <pthread.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "real.h"
+#include "session.h"
+
+namespace sluice::shim {
+
+Session* attach(CUcontext context);  // session.cc
+
+namespace {
+
+constexpr int kBuckets = 512;
+constexpr int kCached = 16;
+
+StreamState streams[kStreams];
+std::atomic<int> used{0};
+int buckets[kBuckets];  // 1 + index of the first stream; 0: empty
+int free_list = -1;
+Mutex table_lock;
+
+std::atomic<int> captures{0};
+Mutex driver_mutex;
+
+// Each thread's last streams, direct-mapped. Trivial type: no destructor runs when the thread ends.
+struct Cached {
+  std::uintptr_t key;
+  StreamState* stream;
+};
+thread_local Cached cache[kCached];
+thread_local std::uintptr_t thread_number;
+
+std::size_t slot_of(std::uintptr_t key, std::size_t slots) { return (key * 0x9e3779b97f4a7c15ull >> 32) % slots; }
+
+// Keys of real handles are addresses, hence even; keys of default streams are made odd and mixed with the context.
+std::uintptr_t default_key(CUcontext context, bool per_thread) {
+  std::uintptr_t key = reinterpret_cast<std::uintptr_t>(context) * 0x9e3779b97f4a7c15ull;
+  if (per_thread) {
+    if (thread_number == 0) {
+      static std::atomic<std::uintptr_t> next{1};
+      thread_number = next.fetch_add(1);
+    }
+    key ^= thread_number * 0xff51afd7ed558ccdull;
+  }
+  return key << 2 | (per_thread ? 3u : 1u);
+}
+
+StreamState* look_up(std::uintptr_t key) {
+  for (int at = buckets[slot_of(key, kBuckets)]; at != 0; at = streams[at - 1].next) {
+    if (streams[at - 1].key.load(std::memory_order_relaxed) == key) return &streams[at - 1];
+  }
+  return nullptr;
+}
+
+// REQUIRES: table_lock held.
+StreamState* insert(std::uintptr_t key) {
+  int index;
+  if (free_list >= 0) {
+    index = free_list;
+    free_list = streams[index].next;
+  } else if (used.load() < kStreams) {
+    index = used.load();
+  } else {
+    return nullptr;
+  }
+  StreamState& stream = streams[index];
+  stream.index = index;
+  stream.session = nullptr;
+  stream.submitted.store(0);
+  stream.completed.store(0);
+  stream.since_gate_ns.store(~std::uint64_t{0} >> 1);  // the first submission is gated
+  stream.gated_closure.store(0);
+  stream.since_marker_ns.store(0);
+  stream.waiters.store(0);
+  stream.capturing.store(false);
+  stream.quiet_submitted = 0;
+  stream.marker_busy.store(0);  // marker_value goes on counting, so a late write of the last owner matches nothing
+  std::size_t bucket = slot_of(key, kBuckets);
+  stream.next = buckets[bucket];
+  buckets[bucket] = index + 1;
+  stream.key.store(key);
+  if (index == used.load()) used.store(index + 1);
+  return &stream;
+}
+
+// REQUIRES: table_lock held.
+void remove(StreamState* stream) {
+  int* link = &buckets[slot_of(stream->key.load(), kBuckets)];
+  while (*link != 0 && *link != stream->index + 1) link = &streams[*link - 1].next;
+  if (*link == 0) return;
+  *link = stream->next;
+  stream->key.store(0);
+  stream->next = free_list;
+  free_list = stream->index;
+}
+
+void forget(StreamState* stream) {
+  set_capturing(stream, false);
+  Session* session = stream->session;
+  const std::uint64_t all = stream->submitted.load();
+  if (session != nullptr) completed(stream, all);
+  Guard guard(table_lock);
+  remove(stream);
+}
+
+}  // namespace
+
+StreamState* find_stream(CUstream handle, bool per_thread) {
+  const bool is_per_thread = handle == CU_STREAM_PER_THREAD || (handle == nullptr && per_thread);
+  const bool is_default = handle == nullptr || handle == CU_STREAM_LEGACY || is_per_thread;
+  CUcontext context = nullptr;
+  std::uintptr_t key = reinterpret_cast<std::uintptr_t>(handle);
+  if (is_default) {
+    if (real.ctx_get_current(&context) != CUDA_SUCCESS || context == nullptr) return nullptr;
+    key = default_key(context, is_per_thread);
+  }
+  Cached& cached = cache[slot_of(key, kCached)];
+  if (cached.key == key && cached.stream->key.load(std::memory_order_relaxed) == key) return cached.stream;
+
+  if (!is_default) {
+    if (real.stream_get_ctx == nullptr || real.stream_get_ctx(handle, &context) != CUDA_SUCCESS) context = nullptr;
+    if (context == nullptr && real.ctx_get_current(&context) != CUDA_SUCCESS) return nullptr;
+    if (context == nullptr) return nullptr;
+  }
+  StreamState* stream;
+  {
+    Guard guard(table_lock);
+    stream = look_up(key);
+    if (stream == nullptr) {
+      stream = insert(key);
+      if (stream == nullptr) return nullptr;
+      stream->context = context;
+      stream->handle = is_per_thread ? CU_STREAM_PER_THREAD : is_default ? CU_STREAM_LEGACY : handle;
+      stream->session = attach(context);
+    }
+  }
+  cached.stream = stream;
+  cached.key = key;
+  return stream;
+}
+
+void forget_stream(CUstream handle) {
+  if (handle == nullptr || handle == CU_STREAM_LEGACY || handle == CU_STREAM_PER_THREAD) return;
+  StreamState* stream;
+  {
+    Guard guard(table_lock);
+    stream = look_up(reinterpret_cast<std::uintptr_t>(handle));
+  }
+  if (stream == nullptr) return;
+  Guard driver(driver_mutex);  // the marker thread is not using it now, and will not find it later
+  forget(stream);
+}
+
+void forget_context(CUcontext context) {
+  Guard driver(driver_mutex);
+  drop_samples(context);
+  for (int i = 0; Session* session = session_at(i); ++i) session->gate_address.store(0);  // register again when needed
+  for (int i = 0; i < used.load(); ++i) {
+    if (streams[i].key.load() != 0 && (context == nullptr || streams[i].context == context)) forget(&streams[i]);
+  }
+}
+
+StreamState* stream_at(int index) {
+  return index < used.load() && streams[index].key.load() != 0 ? &streams[index] : nullptr;
+}
+int stream_count() { return used.load(); }
+
+bool is_capturing(const StreamState& stream) {
+  if (captures.load(std::memory_order_relaxed) == 0) return false;
+  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+  // An error here means "implicitly part of a capture": not a moment to enqueue anything of ours either.
+  return real.stream_is_capturing(stream.handle, &status) != CUDA_SUCCESS || status != CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
+void capture_begins() {
+  Guard guard(driver_mutex);
+  captures.fetch_add(1);
+}
+void set_capturing(StreamState* stream, bool capturing) {
+  if (stream->capturing.exchange(capturing) && !capturing) capture_ended();
+}
+void capture_ended() {
+  int now = captures.load();
+  while (now > 0 && !captures.compare_exchange_weak(now, now - 1)) {
+  }
+}
+bool any_capture() { return captures.load() != 0; }
+Mutex& driver_lock() { return driver_mutex; }
+
+}  // namespace sluice::shim
