@@ -26,6 +26,8 @@ sys.path.insert(0, str(HERE / "tools"))
 import elf  # noqa: E402
 
 KINDS = ("Kernel", "Graph", "Copy", "Memset", "Host", "Other")
+# cudaProfiler.h, which not every package of cuda.h has beside it, defines this enum; the ABI is that of its integer type.
+REPLACED = {"CUoutput_mode": "unsigned int"}
 CLASSES = ("Submits", "Allocates", "Synchronises", "Captures", "Lifetime", "Other")
 Entry = collections.namedtuple("Entry", "name flags version symbol params cls")
 
@@ -51,7 +53,8 @@ def split_params(text):
         match = re.fullmatch(r"\s*(.*?[\s*])(\w+)\s*", part)
         if not match:
             fail(f"cannot split the parameter '{part}' of ({text})")
-        params.append((match[1].strip(), match[2]))
+        kind = match[1].strip()
+        params.append((REPLACED.get(kind, kind), match[2]))
     return params
 
 
