@@ -7,6 +7,7 @@ It must load on old systems and beside any C++ runtime: no glibc symbol newer th
 soname, exactly the driver's names plus its own, and never dlsym. Prints what is wrong; exit code 1 if anything is.
 """
 
+import os
 import re
 import subprocess
 import sys
@@ -94,6 +95,9 @@ def main(arguments):
     if not wanted:
         print(f"shim_abi: {exports_inc} names no export", file=sys.stderr)
         return 2
+    if not os.path.exists(shim):
+        print(f"shim_abi: {shim} is not there; build the target sluice_shim")
+        return 1
     faults = check(readelf("--dyn-syms", shim), readelf("--dynamic", shim), wanted)
     for fault in faults:
         print(f"shim_abi: {shim} {fault}")
