@@ -1,0 +1,333 @@
+"""Measures what Sluice promises on a GPU, with unmodified PyTorch programs: programs/hp.py and programs/be.py.
+
+Every figure is a ratio to the same program without Sluice or alone, measured in the same call and interleaved with it.
+Needs torch, torchvision and numpy. Writes results.json and results.md to --out. Exit code: 0 when everything asked for
+was measured and holds, 1 when something does not hold or failed, 2 for bad usage.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+
+import numpy
+
+from jobs import Failure, Workspace, run_together
+
+RESAMPLES = 2000
+START_S = 9  # what a process takes to warm up and to end; only for the estimate
+
+
+def p99_ratio(values, base):
+    """The ratio of the 99th percentiles and the bounds of its 95 % percentile bootstrap over requests."""
+    random = numpy.random.default_rng(1)
+
+    def resampled(array):
+        return numpy.array([numpy.percentile(random.choice(array, len(array)), 99) for _ in range(RESAMPLES)])
+
+    low, high = numpy.percentile(resampled(values) / resampled(base), [2.5, 97.5])
+    return float(numpy.percentile(values, 99) / numpy.percentile(base, 99)), float(low), float(high)
+
+
+def row(measure, value, must, aim, holds, **details):
+    return {"measure": measure, "value": value, "must": must, "aim": aim, "holds": bool(holds), **details}
+
+
+def spread(values):
+    return {"min": min(values), "max": max(values), "runs": values}
+
+
+class High:
+    """All runs of the high job in one setup."""
+
+    def __init__(self):
+        self.latency, self.service = [], []
+
+    def add(self, job):
+        latency, service = job.latencies_ms()
+        self.latency.append(latency)
+        self.service.append(service)
+
+    def all(self):
+        return numpy.concatenate(self.latency)
+
+    def summary(self):
+        latency, service = self.all(), numpy.concatenate(self.service)
+        return {
+            "requests": len(latency),
+            "latency_p50_us": float(numpy.percentile(latency, 50) * 1e3),
+            "latency_p99_us": float(numpy.percentile(latency, 99) * 1e3),
+            "service_p50_us": float(numpy.percentile(service, 50) * 1e3),
+            "service_p99_us": float(numpy.percentile(service, 99) * 1e3),
+        }
+
+
+class Mps:
+    """MPS for the time of one run; its daemon is asked to quit afterwards."""
+
+    def __init__(self, work):
+        self.directory = os.path.join(work.directory, "mps")
+        os.makedirs(self.directory, exist_ok=True)
+        self.environment = {"CUDA_MPS_PIPE_DIRECTORY": self.directory, "CUDA_MPS_LOG_DIRECTORY": self.directory}
+
+    def __enter__(self):
+        subprocess.run(["nvidia-cuda-mps-control", "-d"], env={**os.environ, **self.environment}, check=True, timeout=30)
+        return self
+
+    def __exit__(self, *_):
+        subprocess.run(["nvidia-cuda-mps-control"], input="quit\n", text=True, check=False, timeout=60,
+                       env={**os.environ, **self.environment}, stdout=subprocess.DEVNULL)
+
+
+def cell_priority(work, plan):
+    """High job in graph mode against training on the default stream: p99 to alone, and what training keeps."""
+    setups = ["time_slicing", "sluice"] + (["mps"] if plan.mps else [])
+    high = {name: High() for name in ["alone"] + setups}
+    low = {name: [] for name in ["alone"] + setups}
+    reports = []
+    for _ in range(plan.repeats):
+        job = work.high(plan.seconds, plan.rate, "graph")
+        run_together([job], plan.seconds)
+        high["alone"].add(job)
+        job = work.low(plan.seconds_low, "resnet")
+        run_together([job], plan.seconds_low)
+        low["alone"].append(job.iterations_per_s())
+        for name in setups:
+            managed = name == "sluice"
+
+            def pair(environment=None):
+                train = work.low(plan.seconds, "resnet", priority="low" if managed else None, environment=environment)
+                serve = work.high(plan.seconds, plan.rate, "graph", priority="high" if managed else None,
+                                  environment=environment)
+                run_together([train, serve], plan.seconds)
+                high[name].add(serve)
+                low[name].append(train.iterations_per_s())
+                if managed:
+                    reports.append({"low": train.sluice_report(), "high": serve.sluice_report()})
+
+            if name == "mps":
+                with Mps(work) as mps:
+                    pair(mps.environment)
+                    work.end_all()
+            else:
+                pair()
+        work.end_all()
+    alone_service_s = high["alone"].summary()["service_p50_us"] * 1e-6
+    left = 1 - plan.rate * alone_service_s
+    result = {"rate_per_s": plan.rate, "setups": {"alone": {**high["alone"].summary(), "low_per_s": low["alone"]}},
+              "sluice_reports": reports}
+    for name in setups:
+        ratio, lower, upper = p99_ratio(high[name].all(), high["alone"].all())
+        kept = statistics.mean(low[name]) / (statistics.mean(low["alone"]) * left)
+        each = [with_high / (alone * left) for with_high, alone in zip(low[name], low["alone"])]
+        result["setups"][name] = {**high[name].summary(), "p99_ratio": ratio, "p99_ratio_low95": lower,
+                                  "p99_ratio_high95": upper, "kept_ratio": kept, "kept_ratio_spread": spread(each),
+                                  "low_per_s": low[name]}
+    of = result["setups"]["sluice"]
+    sliced = result["setups"]["time_slicing"]
+    result["rows"] = [
+        row("high p99 / alone, low = training (upper bound)", of["p99_ratio_high95"], "<= 1.10", "1.03",
+            of["p99_ratio_high95"] <= 1.10, estimate=of["p99_ratio"], time_slicing=sliced["p99_ratio"],
+            samples=of["requests"]),
+        row("training kept, same run", of["kept_ratio"], ">= 0.92", "0.98", of["kept_ratio"] >= 0.92,
+            time_slicing=sliced["kept_ratio"]),
+    ]
+    return result
+
+
+def cell_alone(work, plan, program, mode):
+    """One program alone: without Sluice, at high and at low priority, in turn."""
+    setups = {"plain": None, "high": "high", "low": "low"}
+    times = {name: [] for name in setups}
+    for repeat in range(plan.alone_repeats):
+        names = list(setups)
+        for name in names if repeat % 2 == 0 else reversed(names):  # a drift of the clocks favours nobody
+            if program == "hp.py":
+                job = work.high(plan.seconds_alone, plan.rate if mode == "graph" else plan.rate_eager, mode,
+                                priority=setups[name])
+            else:
+                job = work.low(plan.seconds_alone, mode, priority=setups[name])
+            run_together([job], plan.seconds_alone)
+            if program == "hp.py":
+                times[name].append(float(numpy.median(job.latencies_ms()[1]) * 1e3))
+            else:
+                times[name].append(1e6 / job.iterations_per_s())
+            work.end_all()
+    what = "median service time" if program == "hp.py" else "time an iteration"
+    result = {"unit": what + ", us", "times_us": times, "rows": []}
+    for name in ("high", "low"):
+        ratio = statistics.median(times[name]) / statistics.median(times["plain"])
+        each = [a / b for a, b in zip(times[name], times["plain"])]
+        noise = max(times["plain"]) / min(times["plain"])
+        result["rows"].append(row(f"{program} {mode} alone, {name} priority / without Sluice", ratio, "<= 1.02", "1.005",
+                                  ratio <= 1.02, spread=spread(each), without_sluice_max_over_min=noise))
+    return result
+
+
+def cell_shares(work, plan):
+    """Two training jobs of equal priority with shares 3 and 1."""
+    alone, three, one = [], [], []
+    for _ in range(plan.repeats):
+        job = work.low(plan.seconds_low, "resnet")
+        run_together([job], plan.seconds_low)
+        alone.append(job.iterations_per_s())
+        work.end_all()
+        pair = [work.low(plan.seconds, "resnet", priority="normal", share=share) for share in (3, 1)]
+        run_together(pair, plan.seconds)
+        three.append(pair[0].iterations_per_s())
+        one.append(pair[1].iterations_per_s())
+        work.end_all()
+    each = [a / b for a, b in zip(three, one)]
+    ratio = statistics.mean(three) / statistics.mean(one)
+    total = (statistics.mean(three) + statistics.mean(one)) / statistics.mean(alone)
+    return {"alone_per_s": alone, "share_3_per_s": three, "share_1_per_s": one, "together_ratio": total,
+            "rows": [row("equals with shares 3:1, progress / alone as a ratio", ratio, "2.7 - 3.3", "2.9 - 3.1",
+                         2.7 <= ratio <= 3.3, spread=spread(each), together_to_alone=total)]}
+
+
+def cell_many(work, plan):
+    """One high job and many low ones. A low job is bin/example_throughput: kernels of 10 to 200 us, little memory."""
+    program = os.path.join(os.path.dirname(work.sluice), "example_throughput")
+    if not os.access(program, os.X_OK):
+        raise Failure(f"{program} is missing: build the examples, or use a bundle that has them")
+    high = {"alone": High(), "sluice": High()}
+    rates = []
+    for _ in range(plan.repeats):
+        job = work.high(plan.seconds, plan.rate, "graph")
+        run_together([job], plan.seconds)
+        high["alone"].add(job)
+        work.end_all()
+        serve = work.high(plan.seconds, plan.rate, "graph", priority="high")
+        serve.wait_for("imported", 120)
+        low = [work.start([program, "--json"], priority="low") for _ in range(plan.many)]
+        for job in low:
+            job.wait_for("latency", 60)
+        before = []
+        run_together([serve], plan.seconds, at_go=lambda: before.extend(job.lines() for job in low))
+        rates.append([(job.lines() - count) / plan.seconds for job, count in zip(low, before)])
+        high["sluice"].add(serve)
+        work.end_all()
+    ratio, lower, upper = p99_ratio(high["sluice"].all(), high["alone"].all())
+    slowest = min(min(run) for run in rates)
+    return {"low_jobs": plan.many, "low_per_s": rates, "alone": high["alone"].summary(),
+            "sluice": {**high["sluice"].summary(), "p99_ratio": ratio, "p99_ratio_low95": lower,
+                       "p99_ratio_high95": upper},
+            "rows": [row(f"high p99 / alone with {plan.many} low jobs (upper bound)", upper, "<= 1.25", "1.10",
+                         upper <= 1.25, estimate=ratio, samples=high["sluice"].summary()["requests"]),
+                     row(f"slowest of {plan.many} low jobs, iterations/s", slowest, "> 0", "", slowest > 0)]}
+
+
+CELLS = {
+    "priority": (cell_priority, lambda p: p.repeats * ((3 + p.mps) * (START_S + p.seconds) + p.seconds_low)),
+    "alone_train": (lambda w, p: cell_alone(w, p, "be.py", "resnet"), lambda p: p.alone_estimate()),
+    "alone_train_graph": (lambda w, p: cell_alone(w, p, "be.py", "graph"), lambda p: p.alone_estimate()),
+    "alone_serve": (lambda w, p: cell_alone(w, p, "hp.py", "eager"), lambda p: p.alone_estimate()),
+    "alone_serve_graph": (lambda w, p: cell_alone(w, p, "hp.py", "graph"), lambda p: p.alone_estimate()),
+    "shares": (cell_shares, lambda p: p.repeats * (3 * START_S + p.seconds + p.seconds_low)),
+    "many": (cell_many, lambda p: p.repeats * (2 * (START_S + p.seconds) + 0.5 * p.many)),
+}
+
+
+class Plan:
+    """How long and how often. 5,000 requests a cell: seconds x rate x repeats."""
+
+    def __init__(self, options):
+        self.rate = options.rate
+        self.rate_eager = min(options.rate, 60)  # a request takes 5 to 7 ms of CPU in eager mode
+        self.repeats = 1 if options.quick else options.repeats
+        self.alone_repeats = 1 if options.quick else options.alone_repeats
+        self.seconds = 2 if options.quick else max(1, round(options.requests / options.rate / self.repeats * 1.04, 1))
+        self.seconds_low = 2 if options.quick else 8
+        self.seconds_alone = 2 if options.quick else 5
+        self.many = options.many
+        self.mps = options.mps
+
+    def alone_estimate(self):
+        return self.alone_repeats * 3 * (START_S + self.seconds_alone)
+
+
+def markdown(device, results):
+    lines = [f"Measured on {device}.", "", "| measure | value | must | aim | holds | beside it |", "| --- " * 6 + "|"]
+    for result in results.values():
+        for r in result.get("rows", []):
+            beside = []
+            if "estimate" in r:
+                beside.append(f"estimate {r['estimate']:.3f}")
+            if "time_slicing" in r:
+                beside.append(f"time slicing {r['time_slicing']:.2f}")
+            if "spread" in r:
+                beside.append(f"runs {r['spread']['min']:.3f} to {r['spread']['max']:.3f}")
+            if "without_sluice_max_over_min" in r:
+                beside.append(f"without Sluice, slowest / fastest run {r['without_sluice_max_over_min']:.3f}")
+            if "samples" in r:
+                beside.append(f"{r['samples']} requests")
+            lines.append(f"| {r['measure']} | {r['value']:.3f} | {r['must']} | {r['aim']} | "
+                         f"{'yes' if r['holds'] else 'no'} | {', '.join(beside)} |")
+    for name, result in results.items():
+        if "error" in result:
+            lines += ["", f"{name} failed: {result['error']}"]
+    return "\n".join(lines) + "\n"
+
+
+def device_name():
+    try:
+        answer = subprocess.run(["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"], timeout=30,
+                                capture_output=True, text=True, check=True)
+        return answer.stdout.strip().splitlines()[0]
+    except (OSError, subprocess.SubprocessError, IndexError):
+        return "an unknown GPU"
+
+
+def main():
+    here = os.path.dirname(os.path.abspath(__file__))
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sluice", default=os.path.join(here, "../../build/bin/sluice"), help="the sluice program")
+    parser.add_argument("--out", default="out/pytorch", help="directory of results.json and results.md")
+    parser.add_argument("--cells", default=",".join(CELLS), help="comma-separated, of: " + ", ".join(CELLS))
+    parser.add_argument("--rate", type=float, default=200, help="requests per second of the high job")
+    parser.add_argument("--requests", type=int, default=5000, help="requests in each cell's setup")
+    parser.add_argument("--repeats", type=int, default=2, help="interleaved runs that these are spread over")
+    parser.add_argument("--alone-repeats", type=int, default=3, help="runs in the cells of one job alone")
+    parser.add_argument("--many", type=int, default=32, help="low jobs in the cell `many`")
+    parser.add_argument("--mps", action="store_true", help="measure MPS too, in the cell `priority`")
+    parser.add_argument("--quick", action="store_true", help="very short runs, to see that everything works")
+    options = parser.parse_args()
+    cells = [name for name in options.cells.split(",") if name]
+    unknown = [name for name in cells if name not in CELLS]
+    if unknown:
+        parser.error(f"no cell named {unknown[0]}; there are: {', '.join(CELLS)}")
+    if not os.access(options.sluice, os.X_OK):
+        parser.error(f"--sluice: {options.sluice} is not an executable file")
+    if options.mps and shutil.which("nvidia-cuda-mps-control") is None:
+        parser.error("--mps: nvidia-cuda-mps-control is not installed")
+    plan = Plan(options)
+    os.makedirs(options.out, exist_ok=True)
+    print(f"about {sum(CELLS[name][1](plan) for name in cells) / 60:.1f} minutes", flush=True)
+
+    results = {}
+    device = device_name()
+    for name in cells:
+        began = time.monotonic()
+        try:
+            with Workspace(options.sluice) as work:
+                results[name] = CELLS[name][0](work, plan)
+        except Failure as failure:
+            results[name] = {"error": str(failure)}
+        results[name]["wall_s"] = round(time.monotonic() - began, 1)
+        # After every cell: what was measured is kept if the machine goes away.
+        with open(os.path.join(options.out, "results.json"), "w") as file:
+            json.dump({"device": device, "simulated": False, "quick": options.quick, "cells": results}, file, indent=1)
+        with open(os.path.join(options.out, "results.md"), "w") as file:
+            file.write(markdown(device, results))
+        print(f"{name}: {results[name]['wall_s']} s", flush=True)
+    print(markdown(device, results))
+    good = all("error" not in r and all(line["holds"] for line in r["rows"]) for r in results.values())
+    return 0 if good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
