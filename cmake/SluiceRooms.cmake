@@ -31,6 +31,9 @@ if(SLUICE_SANITIZE)
     $<$<COMPILE_LANGUAGE:C,CXX>:-fno-sanitize-recover=all>)
   target_link_options(sluice_flags INTERFACE -fsanitize=${SLUICE_SANITIZE})
 endif()
+if(SLUICE_FUZZERS)  # the code under test counts its branches, or the fuzzer would search blindly
+  target_compile_options(sluice_flags INTERFACE $<$<COMPILE_LANGUAGE:C,CXX>:-fsanitize=fuzzer-no-link>)
+endif()
 
 # sluice_room(board SOURCES board.cc DEPS base [PUBLIC_LIBS fmt::fmt])
 function(sluice_room name)
