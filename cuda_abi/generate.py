@@ -4,7 +4,8 @@
     generate.py [--include DIR] [--stub FILE] [--out DIR]
 
 Reads   DIR/cuda.h, DIR/cudaTypedefs.h, DIR/cudaProfilerTypedefs.h, and the exports of the toolkit's stub libcuda.so.
-Writes  entries.inc, submits.inc, exports.inc, legacy_types.inc, version.inc into --out (default: include/sluice/cuda_abi).
+Writes  entries.inc, submits.inc, exports.inc, legacy_types.inc and version.inc into --out (default:
+        include/sluice/cuda_abi).
 
 How a symbol finds its version: cudaTypedefs.h names every ABI of an entry point as PFN_<name>_v<version>, with _ptsz or
 _ptds behind it for the per-thread default stream; the stub exports <name>, <name>_v2, ... with the same endings. The
@@ -26,7 +27,7 @@ sys.path.insert(0, str(HERE / "tools"))
 import elf  # noqa: E402
 
 KINDS = ("Kernel", "Graph", "Copy", "Memset", "Host", "Other")
-# cudaProfiler.h, which not every package of cuda.h has beside it, defines this enum; the ABI is that of its integer type.
+# An enum of cudaProfiler.h, which not every package of cuda.h has beside it; the ABI is that of its integer type.
 REPLACED = {"CUoutput_mode": "unsigned int"}
 CLASSES = ("Submits", "Allocates", "Synchronises", "Captures", "Lifetime", "Other")
 Entry = collections.namedtuple("Entry", "name flags version symbol params cls")
@@ -96,7 +97,7 @@ class Annotations:
         matches = exact or {cls for pattern, cls in self.lines if fnmatch.fnmatchcase(name, pattern)}
         self.used |= {pattern for pattern, _ in self.lines if fnmatch.fnmatchcase(name, pattern)}
         if len(matches) != 1:
-            fail(f"annotations.toml gives {name} {'no class' if not matches else 'several: ' + ', '.join(sorted(matches))}")
+            fail(f"annotations.toml gives {name} {' and '.join(sorted(matches)) or 'no class'}; exactly one is needed")
         return matches.pop()
 
     def submit(self, name):
@@ -138,7 +139,8 @@ def submit_line(entry, notes):
     note = notes.submit(entry.name)
     names = [n for _, n in entry.params]
     count = "numParams" if "numParams" in names else "numOps"
-    stream = note.get("stream") or next((n for n in ("hStream", "stream") if n in names), "SLUICE_DEFAULT_STREAM({flags})")
+    passed = next((n for n in ("hStream", "stream") if n in names), "SLUICE_DEFAULT_STREAM({flags})")
+    stream = note.get("stream", passed)
     fill = {"{flags}": str(entry.flags), "{count}": count, "{0}": names[0]}
     stream, work = (re.sub(r"\{\w+\}", lambda m: fill[m[0]], text) for text in (stream, note["work"]))
     for word in re.findall(r"(?<![\w>])[a-z]\w*", stream + " " + work):  # members stand behind a >
@@ -192,23 +194,22 @@ def main():
 
     body = [
         "//\n"
-        "// SLUICE_ENTRY(symbol, name, version, flags, Class, (parameters), (arguments)): every ABI of every entry point; all\n"
-        "// return CUresult. `symbol` and `name` are bare tokens, many of which cuda.h defines as macros: use them only as\n"
-        "// operands of # and ##.\n"
+        "// SLUICE_ENTRY(symbol, name, version, flags, Class, (parameters), (arguments)): every ABI of every entry\n"
+        "// point; all return CUresult. `symbol` and `name` are bare tokens, many of which cuda.h defines as macros:\n"
+        "// use them only as operands of # and ##.\n"
     ]
     for e in entries:
-        body.append(
-            f"SLUICE_ENTRY({e.symbol}, {e.name}, {e.version}, {e.flags}, {e.cls}, {declare(e.params)}, {pass_on(e.params)})"
-        )
+        key = f"{e.symbol}, {e.name}, {e.version}, {e.flags}, {e.cls}"
+        body.append(f"SLUICE_ENTRY({key}, {declare(e.params)}, {pass_on(e.params)})")
     write("entries.inc", "\n".join(body) + "\n\n#undef SLUICE_ENTRY")
 
     body = [
         "//\n"
-        "// SLUICE_SUBMIT(symbol, name, version, flags, Kind, stream, work, (parameters), (arguments)): entries of the class\n"
-        "// Submits. `stream` is the CUstream as passed: where flags is 2, null means the thread's own default stream.\n"
-        "// `work` is one of SLUICE_KERNEL(CUfunction, blocks), SLUICE_GRAPH(CUgraphExec), SLUICE_BYTES(bytes); these and\n"
-        "// SLUICE_DEFAULT_STREAM(flags) are the includer's; the sums are in sluice/cuda_abi.h. As in entries.inc, `symbol`\n"
-        "// and `name` may be used only with # and ##.\n"
+        "// SLUICE_SUBMIT(symbol, name, version, flags, Kind, stream, work, (parameters), (arguments)): entries of\n"
+        "// the class Submits. `stream` is the CUstream as passed: where flags is 2, null means the thread's own\n"
+        "// default stream. `work` is one of SLUICE_KERNEL(CUfunction, blocks), SLUICE_GRAPH(CUgraphExec) and\n"
+        "// SLUICE_BYTES(bytes); these and SLUICE_DEFAULT_STREAM(flags) are the includer's; the sums are in\n"
+        "// sluice/cuda_abi.h. As in entries.inc, `symbol` and `name` may be used only with # and ##.\n"
     ]
     body += [submit_line(e, notes) for e in entries if e.cls == "Submits"]
     write("submits.inc", "\n".join(body) + "\n\n#undef SLUICE_SUBMIT")

@@ -98,9 +98,10 @@ CUresult act(Tag_cuEventElapsedTime_v2, float* ms, CUevent, CUevent) { return pu
 CUresult act(Tag_cuFuncGetName, const char** name, CUfunction) { return put<const char*>(name, "stub_kernel"); }
 CUresult act(Tag_cuKernelGetName, const char** name, CUkernel) { return put<const char*>(name, "stub_kernel"); }
 CUresult act(Tag_cuMemHostRegister_v2, void* memory, std::size_t bytes, unsigned) {
-  std::lock_guard lock(registered_mutex);
-  if (!memory || registered_count == std::size(registered)) return CUDA_ERROR_INVALID_VALUE;
   const auto begin = reinterpret_cast<std::uintptr_t>(memory);
+  if (!memory || is_registered(begin, bytes)) return memory ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+  std::lock_guard lock(registered_mutex);
+  if (registered_count == std::size(registered)) return CUDA_ERROR_OUT_OF_MEMORY;
   registered[registered_count++] = {begin, begin + bytes};
   return CUDA_SUCCESS;
 }
