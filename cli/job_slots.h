@@ -1,0 +1,92 @@
+// A job's places on the boards of its GPUs, taken together and given back together. Not thread safe.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "job_request.h"
+#include "sluice/base/status.h"
+#include "sluice/board.h"
+
+namespace sluice::cli {
+
+struct GpuName {
+  std::string uuid;
+  std::string name;
+};
+
+class JobSlots {
+ public:
+  JobSlots() = default;
+  JobSlots(const JobSlots&) = delete;
+  JobSlots& operator=(const JobSlots&) = delete;
+  JobSlots(JobSlots&& other) noexcept { *this = std::move(other); }
+  JobSlots& operator=(JobSlots&& other) noexcept;
+  // Releases the slots; one whose job still has processes stays until they are gone.
+  ~JobSlots();
+
+  // Claims a slot on each GPU's board for this process, under one id that no other job of the user has.
+  // Errors: those of board::map and board::claim_job; then nothing is kept.
+  static Result<JobSlots> claim(const std::string& runtime_dir, const JobRequest& request,
+                                const std::vector<GpuName>& gpus, bool simulated);
+
+  bool empty() const { return slots_.empty(); }
+  std::uint64_t id() const { return id_; }
+  void set_child(pid_t pid);
+
+  // "UUID=path:job,...", as SLUICE_BOARDS has it.
+  std::string boards_variable() const;
+  std::vector<std::string> uuids() const;
+
+  // Sums over the GPUs. Reaps first, so that processes which are gone are counted in.
+  board::JobTotals totals() const;
+  // Processes of the job that hold a slot as a client now.
+  std::vector<pid_t> client_pids() const;
+  std::uint64_t quantum_ns() const;
+
+ private:
+  struct Slot {
+    board::Board* board;
+    int job;
+    std::string path;
+    std::string uuid;
+  };
+  void release();
+
+  std::vector<Slot> slots_;
+  std::uint64_t id_ = 0;
+};
+
+// The boards that exist in a runtime directory. One that cannot be used is left out.
+class Boards {
+ public:
+  static Boards open_all(const std::string& runtime_dir);
+  Boards() = default;
+  Boards(const Boards&) = delete;
+  Boards& operator=(const Boards&) = delete;
+  Boards(Boards&& other) noexcept : boards_(std::move(other.boards_)) { other.boards_.clear(); }
+  ~Boards();
+
+  const std::vector<board::Board*>& all() const { return boards_; }
+
+ private:
+  std::vector<board::Board*> boards_;
+};
+
+// A job as one board has it.
+struct BoardJob {
+  std::uint64_t id = 0;
+  std::string name;
+  int priority = 0;
+  ProcessIdentity run = 0;  // the `sluice run`, if it is alive
+  pid_t child = 0;          // the command
+  std::vector<ProcessIdentity> clients;
+  std::uint64_t started_ns = 0;
+};
+// The live jobs of one board: those with a `sluice run` or a client that is alive.
+std::vector<BoardJob> live_jobs(const board::Board& board);
+
+}  // namespace sluice::cli

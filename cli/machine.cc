@@ -1,0 +1,164 @@
+#include "machine.h"
+
+#include <algorithm>
+#include <charconv>
+#include <climits>
+#include <cstdlib>
+#include <numeric>
+
+#include "job_slots.h"
+#include "sluice/board.h"
+#include "sluice/driver.h"
+
+namespace sluice::cli {
+namespace {
+
+// Priorities of the jobs that run on each GPU now, from its board if it has one.
+void add_jobs(std::vector<Candidate>* gpus) {
+  char runtime_dir[PATH_MAX];
+  if (!board::runtime_directory(runtime_dir, sizeof runtime_dir).ok()) return;
+  const Boards boards = Boards::open_all(runtime_dir);
+  for (const board::Board* board : boards.all()) {
+    for (Candidate& gpu : *gpus) {
+      if (gpu.uuid != board->device) continue;
+      for (const BoardJob& job : live_jobs(*board)) gpu.job_priorities.push_back(job.priority);
+    }
+  }
+}
+
+bool is_unset(const char* value) { return value == nullptr || *value == '\0'; }
+
+}  // namespace
+
+Result<Machine> Machine::look(const Installation& installation) {
+  Machine machine;
+  const bool asked_for_one = !is_unset(std::getenv("SLUICE_DRIVER"));
+  char path[PATH_MAX];
+  const Status found = driver::find_library(path, sizeof path);
+  if (found.ok()) {
+    machine.driver_ = path;
+    if (asked_for_one) {
+      Result<void*> handle = driver::open_library(path);
+      if (!handle.ok()) return handle.status();
+      machine.simulated_ = driver::is_emulator(*handle);
+    }
+  } else if (!asked_for_one && file_exists(installation.emulator_driver)) {
+    machine.driver_ = installation.emulator_driver;
+    machine.simulated_ = machine.substituted_ = true;
+  } else {
+    return found;
+  }
+  if (machine.simulated_ && is_unset(std::getenv("SLUICE_NVML"))) {
+    setenv("SLUICE_NVML", installation.emulator_nvml.c_str(), 1);
+  }
+
+  Result<std::shared_ptr<health::Nvml>> nvml = health::Nvml::open();
+  if (!nvml.ok()) return nvml.status();
+  machine.nvml_ = std::move(*nvml);
+  Result<std::vector<health::Device>> devices = machine.nvml_->devices();
+  if (!devices.ok()) return devices.status();
+  for (health::Device& device : *devices) {
+    if (device.uuid.empty()) continue;  // a card that does not answer cannot be given to anybody
+    Candidate gpu;
+    gpu.index = device.index;
+    gpu.uuid = std::move(device.uuid);
+    gpu.name = std::move(device.name);
+    gpu.memory_total_bytes = device.memory_total_bytes;
+    gpu.memory_used_bytes = device.memory_used_bytes;
+    gpu.utilization_ratio = device.utilization_ratio;
+    machine.gpus_.push_back(std::move(gpu));
+  }
+  if (machine.gpus_.empty()) return Status::error(Code::kUnavailable, "NVML finds no GPU on this machine");
+  add_jobs(&machine.gpus_);
+  return machine;
+}
+
+Result<std::size_t> Machine::find(const std::string& name) const {
+  unsigned index = 0;
+  const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), index);
+  const bool is_index = error == std::errc() && end == name.data() + name.size();
+  std::vector<std::size_t> matches;
+  for (std::size_t i = 0; i < gpus_.size(); ++i) {
+    // CUDA takes any beginning of a UUID that fits one GPU only.
+    if (is_index ? gpus_[i].index == static_cast<int>(index)
+                 : !name.empty() && gpus_[i].uuid.compare(0, name.size(), name) == 0) {
+      matches.push_back(i);
+    }
+  }
+  if (matches.size() == 1) return matches[0];
+  if (matches.size() > 1) {
+    return Status::error(Code::kUnavailable, "GPU '%.60s' fits %zu GPUs; write more of its UUID", name.c_str(),
+                         matches.size());
+  }
+  std::string known;
+  for (const Candidate& gpu : gpus_) known += (known.empty() ? "" : ", ") + std::to_string(gpu.index);
+  return Status::error(Code::kUnavailable, "there is no GPU '%.60s' here; there is %.100s", name.c_str(),
+                       known.c_str());
+}
+
+Result<Machine::Choice> Machine::choose(const JobRequest& request, const Environment& environment) const {
+  Choice choice;
+  if (request.gpu.kind == GpuRequest::Kind::kList) {
+    for (const std::string& name : request.gpu.names) {
+      Result<std::size_t> at = find(name);
+      if (!at.ok()) return at.status();
+      if (std::find(choice.gpus.begin(), choice.gpus.end(), *at) != choice.gpus.end()) {
+        return Status::error(Code::kInvalidArgument, "--gpu names GPU %d twice", gpus_[*at].index);
+      }
+      choice.gpus.push_back(*at);
+    }
+    return choice;
+  }
+  const std::optional<std::string> visible = environment.get("CUDA_VISIBLE_DEVICES");
+  if (!visible) {
+    std::vector<std::size_t> all(gpus_.size());
+    std::iota(all.begin(), all.end(), std::size_t{0});
+    return choose_auto(all, request.gpu.count, request.priority);
+  }
+  // As CUDA reads it: up to the first name that fits nothing.
+  std::vector<std::size_t> among;
+  for (std::size_t from = 0; from <= visible->size();) {
+    const std::size_t end = std::min(visible->find(',', from), visible->size());
+    Result<std::size_t> at = find(visible->substr(from, end - from));
+    if (!at.ok() || std::find(among.begin(), among.end(), *at) != among.end()) break;
+    among.push_back(*at);
+    from = end + 1;
+  }
+  if (among.empty()) {
+    return Status::error(Code::kNotFound, "CUDA_VISIBLE_DEVICES='%.60s' leaves no GPU to share", visible->c_str());
+  }
+  if (request.gpu.kind == GpuRequest::Kind::kAuto) return choose_auto(among, request.gpu.count, request.priority);
+  choice.gpus = among;
+  return choice;
+}
+
+Result<Machine::Choice> Machine::choose_auto(const std::vector<std::size_t>& among, int count, int priority) const {
+  std::vector<Candidate> candidates;
+  for (std::size_t at : among) candidates.push_back(gpus_[at]);
+  const Distance distance = [&](std::size_t a, std::size_t b) {
+    const Result<health::Topology> path = nvml_->topology(candidates[a].uuid, candidates[b].uuid);
+    return static_cast<int>(path.ok() ? *path : health::Topology::kSystem);
+  };
+  Result<Placement> placement = place(candidates, count, priority, distance);
+  if (!placement.ok()) return placement.status();
+  Choice choice;
+  for (std::size_t at : placement->chosen) choice.gpus.push_back(among[at]);
+  choice.why = placement->why;
+  return choice;
+}
+
+void Machine::count_job(const Choice& choice, int priority) {
+  for (std::size_t at : choice.gpus) gpus_[at].job_priorities.push_back(priority);
+}
+
+std::vector<GpuProcess> Machine::processes() const {
+  std::vector<GpuProcess> all;
+  for (const Candidate& gpu : gpus_) {
+    const Result<std::vector<health::Process>> processes = nvml_->compute_processes(gpu.uuid);
+    if (!processes.ok()) continue;
+    for (const health::Process& process : *processes) all.push_back({process.pid, gpu.uuid});
+  }
+  return all;
+}
+
+}  // namespace sluice::cli

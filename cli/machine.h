@@ -1,0 +1,59 @@
+// The GPUs and the driver that jobs get here: the installed ones, or the emulator's. Not thread safe (sets variables
+// of this process's environment, so that the daemon it starts sees the same machine).
+#pragma once
+
+#include <sys/types.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "environment.h"
+#include "installation.h"
+#include "job_request.h"
+#include "placement.h"
+#include "sluice/base/status.h"
+#include "sluice/health.h"
+
+namespace sluice::cli {
+
+struct GpuProcess {
+  pid_t pid = 0;
+  std::string uuid;
+};
+
+class Machine {
+ public:
+  // Errors: kUnavailable, with the reason, when there is neither a driver nor the emulator, or NVML finds no GPU.
+  static Result<Machine> look(const Installation& installation);
+
+  bool simulated() const { return simulated_; }
+  // True when nobody asked for the emulator and it plays because there is no driver.
+  bool substituted() const { return substituted_; }
+  const std::string& driver() const { return driver_; }
+  const std::vector<Candidate>& gpus() const { return gpus_; }  // job_priorities are filled in
+
+  struct Choice {
+    std::vector<std::size_t> gpus;  // positions in gpus()
+    std::string why;                // "" when the user said which
+  };
+  // Errors: kUnavailable for a GPU that does not exist; kNotFound when CUDA_VISIBLE_DEVICES hides all of them.
+  Result<Choice> choose(const JobRequest& request, const Environment& environment) const;
+  // So that the next job of the same call sees this one.
+  void count_job(const Choice& choice, int priority);
+
+  // Processes with a context on any GPU now.
+  std::vector<GpuProcess> processes() const;
+
+ private:
+  Result<std::size_t> find(const std::string& name) const;
+  Result<Choice> choose_auto(const std::vector<std::size_t>& among, int count, int priority) const;
+
+  std::string driver_;
+  bool simulated_ = false;
+  bool substituted_ = false;
+  std::vector<Candidate> gpus_;
+  std::shared_ptr<health::Nvml> nvml_;
+};
+
+}  // namespace sluice::cli

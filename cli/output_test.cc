@@ -1,0 +1,22 @@
+#include "output.h"
+
+#include <gtest/gtest.h>
+
+namespace sluice::cli {
+namespace {
+
+TEST(Table, ColumnsAreAlignedAndLinesHaveNoTrailingBlanks) {
+  Table table({{"JOB", Table::Align::kRight},
+               {"NAME", Table::Align::kLeft},
+               {"HELD", Table::Align::kRight},
+               {"NOTE", Table::Align::kLeft}});
+  table.add({"3", "train", "3.2 s", ""});
+  table.add({"12", "überlang", "0 ns", "x"});
+  EXPECT_EQ(table.text(),
+            "JOB  NAME       HELD  NOTE\n"
+            "  3  train     3.2 s\n"
+            " 12  überlang   0 ns  x\n");
+}
+
+}  // namespace
+}  // namespace sluice::cli

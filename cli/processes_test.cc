@@ -1,0 +1,81 @@
+#include "processes.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "elf_paths.h"
+#include "environment.h"
+#include "sluice/base/clock.h"
+#include "spawn.h"
+
+namespace sluice::cli {
+namespace {
+
+using ::testing::Contains;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+// A command that runs until this object goes.
+class Running {
+ public:
+  Running(std::vector<std::string> command, Environment environment) {
+    pid_ = spawn(command, std::move(environment), "", nullptr).pid;
+  }
+  ~Running() {
+    if (pid_ <= 0) return;
+    kill(pid_, SIGKILL);
+    waitpid(pid_, nullptr, 0);
+  }
+  pid_t pid() const { return pid_; }
+
+ private:
+  pid_t pid_ = 0;
+};
+
+Environment with(const char* name, const std::string& value) {
+  Environment environment = Environment::of_this_process();
+  environment.set(name, value);
+  return environment;
+}
+
+TEST(Processes, TreeHoldsTheDescendants) {
+  const Running child({"sleep", "1000"}, Environment::of_this_process());
+  EXPECT_THAT(process_tree(getpid()), Contains(child.pid()));
+  EXPECT_THAT(process_tree(child.pid()), ::testing::ElementsAre(child.pid()));
+  EXPECT_THAT(process_tree(child.pid()), Not(Contains(getpid())));
+}
+
+TEST(Processes, JobIsFoundByItsEnvironmentToo) {
+  const std::uint64_t before = now_ns();
+  const Running child({"sleep", "1000"}, with("SLUICE_JOB", "987654321"));
+  EXPECT_THAT(processes_of_job(987654321, 0, before), ::testing::ElementsAre(identity_of(child.pid())));
+  EXPECT_THAT(processes_of_job(98765432, 0, before), ::testing::IsEmpty()) << "a prefix is another job";
+}
+
+TEST(Processes, OlderProcessesAreAnotherJobs) {
+  const Running child({"sleep", "1000"}, with("SLUICE_JOB", "987654322"));
+  EXPECT_THAT(processes_of_job(987654322, child.pid(), now_ns() + kNanosPerSecond), ::testing::IsEmpty());
+}
+
+TEST(Processes, ReasonForAProcessWithoutTheDriver) {
+  const Running child({"sleep", "1000"}, Environment::of_this_process());
+  EXPECT_THAT(why_unseen(child.pid(), "/opt/sluice/lib/sluice/shim"), HasSubstr("no libcuda.so"));
+}
+
+TEST(Processes, AGoneProcessHasNoName) {
+  EXPECT_EQ(process_name(0), "");
+  EXPECT_THAT(why_unseen(0, "/shim"), HasSubstr("cannot be looked into"));
+}
+
+TEST(ElfPaths, FilesWithoutRpath) {
+  EXPECT_EQ(rpath_of("/proc/self/exe"), "");
+  EXPECT_EQ(rpath_of("/etc/passwd"), "");
+  EXPECT_EQ(rpath_of("/no/such/file"), "");
+  EXPECT_EQ(rpath_of("/"), "");
+}
+
+}  // namespace
+}  // namespace sluice::cli
