@@ -3,6 +3,8 @@
 
 #include <pthread.h>
 
+#include "sluice/base/glibc_compat.h"
+
 namespace sluice::shim {
 
 class Mutex {

@@ -43,8 +43,6 @@ struct Session {
 
   Mutex activity;                            // transitions of self->active
   std::atomic<std::uint64_t> idle_since{0};  // nothing outstanding since then, but still lingering; else 0
-  std::atomic<std::uint32_t> short_gaps{0};  // of the last 16 idle gaps, a bit for each that linger would have bridged
-  std::atomic<std::uint64_t> idled_ns{0};    // when the last burst ended
   std::atomic<std::uint64_t> quantum_ns{board::kDefaultQuantumNs};
 };
 
