@@ -166,10 +166,16 @@ int take_client(Board* board, int from, int to, ProcessIdentity owner) {
   return -1;
 }
 
+int free_closers(const Board* board) {
+  int free = 0;
+  for (int slot = 0; slot < kClosers; ++slot) free += board->clients[slot].owner.load() == 0 ? 1 : 0;
+  return free;
+}
+
 int pick_client(Board* board, int job, ProcessIdentity owner) {
-  int free_closers = 0;
-  for (int slot = 0; slot < kClosers; ++slot) free_closers += board->clients[slot].owner.load() == 0 ? 1 : 0;
-  const bool spare_them = free_closers <= kReservedClosers && is_lowest(board, board->jobs[job].priority.load());
+  // The dead must not keep the slots with bits from the living.
+  if (free_closers(board) <= kReservedClosers) reap(board, now_ns());
+  const bool spare_them = free_closers(board) <= kReservedClosers && is_lowest(board, board->jobs[job].priority.load());
   int slot = spare_them ? -1 : take_client(board, 0, kClosers, owner);
   if (slot < 0) slot = take_client(board, kClosers, kClients, owner);
   if (slot < 0 && spare_them) slot = take_client(board, 0, kClosers, owner);
@@ -243,8 +249,7 @@ void release_job(Board* board, int index) {
 
 Result<int> claim_client(Board* board, int job, ProcessIdentity owner) {
   if (job < 0 || job >= kJobs) return Status::error(Code::kInvalidArgument, "no job slot %d on the board", job);
-  int slot = pick_client(board, job, owner);
-  if (slot < 0 && reap(board, now_ns()) > 0) slot = pick_client(board, job, owner);
+  const int slot = pick_client(board, job, owner);
   if (slot < 0) {
     return Status::error(Code::kResourceExhausted, "all %d process slots of %s are taken; wait for a job to end",
                          kClients, board->device);
