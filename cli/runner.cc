@@ -28,6 +28,7 @@ namespace sluice::cli {
 namespace {
 
 constexpr std::uint64_t kProbeTimeoutNs = 5 * kNanosPerSecond;
+constexpr std::uint64_t kKeepDaemonNs = 500 * kNanosPerMilli;  // signals wait so long at most
 constexpr std::uint64_t kSecondLookNs = 250 * kNanosPerMilli;
 
 bool disabled() {
@@ -149,10 +150,9 @@ class Runner {
     // Held until the slots are taken: no daemon removes a board or leaves meanwhile.
     Result<control::FileLock> lock = control::hold_boards(runtime_dir);
     if (!lock.ok()) return lock.status();
-    control::DaemonStart start;
-    start.runtime_dir = runtime_dir;
-    start.program = installation_.daemon;
-    if (Result<control::Json> daemon = control::ensure_daemon(start); !daemon.ok()) {
+    daemon_.runtime_dir = runtime_dir;
+    daemon_.program = installation_.daemon;
+    if (Result<control::Json> daemon = control::ensure_daemon(daemon_); !daemon.ok()) {
       // Priorities work without it; only turns among equals, and shares, do not.
       note(std::string("no daemon, so jobs of equal priority take no turns: ") + daemon.status().message());
     }
@@ -164,6 +164,7 @@ class Runner {
       if (!claimed.ok()) return claimed.status();
       slots.push_back(std::move(*claimed));
     }
+    daemon_.timeout_ns = kKeepDaemonNs;
     for (std::size_t i = 0; i < jobs_.size(); ++i) {
       jobs_[i].set_slots(std::move(slots[i]));
       say_where(jobs_[i], choices[i]);
@@ -222,7 +223,10 @@ class Runner {
       std::uint64_t wake_at = check_at;
       for (JobProcess& job : jobs_) wake_at = std::min(wake_at, job.tick(now));
       if (all_finished()) break;
-      if (now >= check_at) check_at = now + (check_unseen() ? kSecondLookNs : options_.check_after_ns);
+      if (now >= check_at) {
+        check_at = now + (check_unseen() ? kSecondLookNs : options_.check_after_ns);
+        keep_daemon();
+      }
       now = now_ns();
       siginfo_t info;
       const int signal = signals.next(wake_at > now ? wake_at - now : 0, &info);
@@ -237,6 +241,13 @@ class Runner {
         if (signal == SIGTSTP) signals.stop_self(SIGTSTP);
       }
     }
+  }
+
+  // A daemon that was killed took the turns among equals with it.
+  void keep_daemon() {
+    if (daemon_.runtime_dir.empty()) return;
+    const Result<control::Json> answer = control::ensure_daemon(daemon_);
+    static_cast<void>(answer.ok());  // priorities work without it, and the next look tries again
   }
 
   bool check_unseen() {
@@ -267,6 +278,7 @@ class Runner {
   Installation installation_ = find_installation();
   const Environment own_environment_ = Environment::of_this_process();
   std::optional<Machine> machine_;
+  control::DaemonStart daemon_;  // of the jobs' boards; no directory: they have none
 };
 
 }  // namespace
