@@ -41,7 +41,7 @@ struct Prepared {
 void prepare(const DaemonStart& start, Prepared& out) {
   out.program = start.program.c_str();
   out.log = start.runtime_dir + "/" + kLogName;
-  out.texts.push_back(start.program);
+  out.texts = {start.program, "--foreground"};
   out.texts.insert(out.texts.end(), start.args.begin(), start.args.end());
   out.texts.push_back("SLUICE_RUNTIME_DIR=" + start.runtime_dir);
   for (std::size_t i = 0; i + 1 < out.texts.size(); ++i) out.argv.push_back(out.texts[i].data());

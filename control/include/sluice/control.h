@@ -84,7 +84,7 @@ Result<Json> request(const std::string& runtime_dir, Json message, std::uint64_t
 struct DaemonStart {
   std::string runtime_dir;        // must exist
   std::string program;            // absolute path of sluiced
-  std::vector<std::string> args;  // options for it
+  std::vector<std::string> args;  // options for it; --foreground is added
   std::uint64_t timeout_ns = 2 * kNanosPerSecond;
 };
 // Connects to the daemon of the runtime directory, or starts one, detached from the caller (own session, working

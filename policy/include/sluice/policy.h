@@ -16,14 +16,15 @@ namespace sluice::policy {
 struct JobView {
   std::uint64_t id = 0;
   std::int32_t priority = 0;
-  std::uint32_t share = 1;              // at least 1
-  std::uint32_t min_below_permille = 0; // what jobs of lower priority get at least
-  bool active = false;                  // has work submitted that is not done
-  std::uint64_t active_since_ns = 0;    // when it last became active
-  std::uint64_t progress_ns = 0;        // when its work was last seen to move
-  std::uint64_t tail_ns = 0;            // how long it can run on after its gate closes
-  std::uint64_t held_ns = 0;            // how long it has been held so far, all causes
-  bool held_from_above = false;         // a job of higher priority holds it now
+  std::uint32_t share = 1;               // at least 1
+  std::uint32_t min_below_permille = 0;  // what jobs of lower priority get at least
+  bool active = false;                   // has work submitted that is not done
+  std::uint64_t active_since_ns = 0;     // when it last became active
+  std::uint64_t progress_ns = 0;         // when its work was last seen to move
+  std::uint64_t tail_ns = 0;             // how long it can run on after its gate closes
+  std::uint64_t held_ns = 0;             // how long it has been held so far, all causes
+  bool held_from_above = false;          // a job of higher priority holds it now
+  bool can_be_closed = true;             // false: its gates do not work, so it runs whatever is decided
 };
 
 struct Snapshot {
@@ -32,10 +33,10 @@ struct Snapshot {
 };
 
 struct Decision {
-  std::vector<std::uint64_t> closed;   // ids of jobs whose gate the daemon keeps closed
+  std::vector<std::uint64_t> closed;  // ids of jobs whose gate the daemon keeps closed
   struct Mute {
-    std::uint64_t id;                  // this job holds nobody ...
-    std::uint64_t until_ns;            // ... until then
+    std::uint64_t id;        // this job holds nobody ...
+    std::uint64_t until_ns;  // ... until then
   };
   std::vector<Mute> mutes;
   std::uint64_t next_ns = ~std::uint64_t{0};  // decide again then at the latest, even if nothing changes

@@ -1,0 +1,70 @@
+// The boards of a runtime directory, mapped. Thread safe where it says so; a MappedBoard's policy belongs to the
+// scheduler.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "sluice/board.h"
+#include "sluice/policy.h"
+
+namespace sluice::daemon {
+
+// Which file it was, whatever its name means by now.
+struct FileId {
+  dev_t device = 0;
+  ino_t inode = 0;
+  bool operator<(const FileId& other) const {
+    return device != other.device ? device < other.device : inode < other.inode;
+  }
+};
+
+class MappedBoard {
+ public:
+  MappedBoard(board::Board* mapped, std::string path, FileId id)
+      : mapped_(mapped), path_(std::move(path)), id_(id), policy(policy::make_all()) {}
+  MappedBoard(const MappedBoard&) = delete;
+  MappedBoard& operator=(const MappedBoard&) = delete;
+  ~MappedBoard() { board::unmap(mapped_); }
+
+  board::Board* operator->() const { return mapped_; }
+  board::Board* get() const { return mapped_; }
+  const std::string& path() const { return path_; }
+  bool occupied() const;  // any slot is taken, by the living or the dead
+  bool has_file() const;  // its path still leads to it
+
+ private:
+  board::Board* const mapped_;
+  const std::string path_;
+  const FileId id_;
+
+ public:
+  const std::unique_ptr<policy::Policy> policy;
+};
+
+using Boards = std::vector<std::shared_ptr<MappedBoard>>;
+
+// Not thread safe; the Boards it hands out may be kept and read by any thread.
+class BoardSet {
+ public:
+  explicit BoardSet(std::string runtime_dir) : runtime_dir_(std::move(runtime_dir)) {}
+
+  // Maps boards that are new and lets go of those whose file is gone and that nobody uses. A file that is no usable
+  // board is named once in the log.
+  void rescan();
+  Boards all() const;
+  // Removes the files of boards that nobody uses. REQUIRES: the boards lock is held exclusively.
+  void remove_unused();
+
+ private:
+  const std::string runtime_dir_;
+  std::map<FileId, std::shared_ptr<MappedBoard>> boards_;
+  std::map<FileId, bool> refused_;
+};
+
+}  // namespace sluice::daemon

@@ -1,0 +1,208 @@
+#include "sluice/daemon.h"
+
+#include <signal.h>
+#include <spdlog/spdlog.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/signal_set.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <chrono>
+#include <memory>
+#include <utility>
+
+#include "report.h"
+#include "sampler.h"
+#include "scheduler.h"
+#include "sluice/control.h"
+
+namespace sluice::daemon {
+namespace {
+
+namespace asio = boost::asio;
+using control::Json;
+using Error = boost::system::error_code;
+
+constexpr std::uint64_t kTakeOverNs = 1500 * kNanosPerMilli;  // for a daemon that is on its way out
+constexpr std::uint64_t kIdleCheckNs = 200 * kNanosPerMilli;
+constexpr std::uint64_t kShortestIdleCheckNs = 10 * kNanosPerMilli;
+constexpr int kPriorityLimit = 1000;
+
+class Daemon {
+ public:
+  explicit Daemon(const Options& options)
+      : options_(options),
+        started_ns_(now_ns()),
+        last_request_ns_(started_ns_),
+        signals_(io_, SIGTERM, SIGINT),
+        idle_check_(io_),
+        scheduler_(options),
+        sampler_([this] { return fallback_library(); }) {}
+
+  Status run(control::FileLock lock) {
+    lock_ = std::move(lock);
+    auto server = control::Server::listen(
+        io_, options_.runtime_dir, [this](const Json& request, auto reply) { handle(request, std::move(reply)); });
+    if (!server.ok()) return server.status();
+    server_ = std::move(*server);
+    signals_.async_wait([this](Error error, int) {
+      if (!error) leave();
+    });
+    scheduler_.rescan();
+    scheduler_.start();
+    watch_idleness();
+    io_.run();
+    return {};
+  }
+
+ private:
+  void handle(const Json& request, control::Server::Reply reply) {
+    last_request_ns_ = now_ns();
+    const std::string& op = request["op"].get_ref<const std::string&>();
+    if (op == "hello") return reply({{"version", SLUICE_VERSION}, {"pid", getpid()}});
+    if (op == "status") return status(std::move(reply));
+    if (op == "set_priority") return reply(set_priority(request));
+    if (op == "shutdown") {
+      reply({{"pid", getpid()}});
+      // After the answer has been written: it was posted before this is.
+      return asio::post(io_, [this] { asio::post(io_, [this] { leave(); }); });
+    }
+    reply(control::error_reply(Status::error(
+        Code::kUnimplemented, "this daemon (version %s) knows no operation '%.60s'", SLUICE_VERSION, op.c_str())));
+  }
+
+  void status(control::Server::Reply reply) {
+    scheduler_.rescan();
+    sampler_.with_sample([this, reply = std::move(reply)](const Sample& sample) {
+      reply(report(scheduler_.boards(), sample, {started_ns_}, now_ns()));
+    });
+  }
+
+  Json set_priority(const Json& request) {
+    const auto number = [&](const char* key) { return request.contains(key) && request[key].is_number_integer(); };
+    if (!number("job") || !number("priority")) {
+      return control::error_reply(
+          Status::error(Code::kInvalidArgument, "set_priority needs the integers \"job\" and \"priority\""));
+    }
+    const auto priority = request["priority"].get<std::int64_t>();
+    if (priority < -kPriorityLimit || priority > kPriorityLimit) {
+      return control::error_reply(Status::error(Code::kInvalidArgument, "%lld is no priority: from %d to %d",
+                                                static_cast<long long>(priority), -kPriorityLimit, kPriorityLimit));
+    }
+    bool found = false;
+    for (const auto& board : scheduler_.boards()) {
+      for (board::Job& job : (*board)->jobs) {
+        if (job.live.load() == 0 || request["job"] != job.id.load()) continue;
+        job.priority.store(static_cast<std::int32_t>(priority));
+        (*board)->epoch.fetch_add(1);
+        found = true;
+      }
+    }
+    if (!found) {
+      return control::error_reply(
+          Status::error(Code::kNotFound, "no job %.30s; see sluice ps", request["job"].dump().c_str()));
+    }
+    return {{"job", request["job"]}, {"priority", priority}};
+  }
+
+  // For the sampler's thread: the emulator's NVML stands in only where the emulator's cards are in use.
+  std::string fallback_library() const {
+    for (const auto& board : scheduler_.boards()) {
+      if ((*board)->simulated.load() != 0) return options_.fallback_nvml;
+    }
+    return "";
+  }
+
+  void watch_idleness() {
+    const std::uint64_t wait_ns = std::clamp(options_.idle_exit_ns / 4, kShortestIdleCheckNs, kIdleCheckNs);
+    idle_check_.expires_after(std::chrono::nanoseconds(wait_ns));
+    idle_check_.async_wait([this](Error error) {
+      if (error) return;
+      const std::uint64_t last = std::max(last_request_ns_, scheduler_.last_occupied_ns());
+      const bool idle = now_ns() >= last + options_.idle_exit_ns && server_->pending() == 0;
+      if (!idle || !leave_if_unused()) watch_idleness();
+    });
+  }
+
+  // Whoever is about to take a slot holds the boards lock from before it asked for a daemon.
+  bool leave_if_unused() {
+    const std::string path = options_.runtime_dir + "/" + control::kBoardsLockName;
+    auto boards_lock = control::FileLock::acquire(path, control::FileLock::Mode::kExclusive, 0);
+    if (!boards_lock.ok()) return false;
+    scheduler_.rescan();
+    for (const auto& board : scheduler_.boards()) {
+      if (board->occupied()) return false;
+    }
+    boards_lock_ = std::move(*boards_lock);
+    clean_up();
+    return true;
+  }
+
+  void leave() {
+    const std::string path = options_.runtime_dir + "/" + control::kBoardsLockName;
+    auto boards_lock = control::FileLock::acquire(path, control::FileLock::Mode::kExclusive, 0);
+    if (boards_lock.ok()) boards_lock_ = std::move(*boards_lock);
+    clean_up();
+  }
+
+  void clean_up() {
+    idle_check_.cancel();
+    signals_.cancel();
+    scheduler_.stop();
+    server_.reset();
+    if (boards_lock_.held()) {
+      scheduler_.rescan();
+      scheduler_.remove_unused_boards();
+      boards_lock_.remove_file();
+    }
+    const std::string log = options_.runtime_dir + "/" + control::kLogName;
+    struct stat info;
+    if (lstat(log.c_str(), &info) == 0 && S_ISREG(info.st_mode) && info.st_size == 0) unlink(log.c_str());
+    lock_.remove_file();
+    io_.stop();
+  }
+
+  const Options options_;
+  const std::uint64_t started_ns_;
+  std::uint64_t last_request_ns_;
+  control::FileLock lock_, boards_lock_;  // released last: what comes after must find nothing half removed
+  asio::io_context io_;
+  asio::signal_set signals_;
+  asio::steady_timer idle_check_;
+  std::unique_ptr<control::Server> server_;
+  Scheduler scheduler_;
+  Sampler sampler_;
+};
+
+// The daemon lock, or nothing (not held) when another daemon answers.
+Result<control::FileLock> become_the_one(const std::string& runtime_dir) {
+  const std::string path = runtime_dir + "/" + control::kDaemonLockName;
+  const std::uint64_t deadline = now_ns() + kTakeOverNs;
+  while (true) {
+    auto lock = control::FileLock::acquire(path, control::FileLock::Mode::kExclusive, 0);
+    if (lock.ok() || lock.status().code() != Code::kDeadlineExceeded || now_ns() >= deadline) return lock;
+    if (control::request(runtime_dir, {{"op", "hello"}}, 200 * kNanosPerMilli).ok()) return control::FileLock();
+    sleep_ns(5 * kNanosPerMilli);
+  }
+}
+
+}  // namespace
+
+Status run(const Options& options) {
+  signal(SIGPIPE, SIG_IGN);
+  signal(SIGHUP, SIG_IGN);
+  auto lock = become_the_one(options.runtime_dir);
+  if (!lock.ok()) return lock.status();
+  if (!lock->held()) {
+    spdlog::info("another daemon serves {}", options.runtime_dir);
+    return {};
+  }
+  lock->write(std::to_string(getpid()) + "\n");
+  Daemon daemon(options);
+  return daemon.run(std::move(*lock));
+}
+
+}  // namespace sluice::daemon

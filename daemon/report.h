@@ -1,0 +1,18 @@
+// The reply to "status": see docs/control.md for its keys. Pure but for reading the boards and /proc; thread safe.
+#pragma once
+
+#include <cstdint>
+
+#include "board_set.h"
+#include "sampler.h"
+#include "sluice/control.h"
+
+namespace sluice::daemon {
+
+struct DaemonFacts {
+  std::uint64_t started_ns = 0;
+};
+
+control::Json report(const Boards& boards, const Sample& sample, const DaemonFacts& facts, std::uint64_t now);
+
+}  // namespace sluice::daemon

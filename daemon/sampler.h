@@ -1,0 +1,58 @@
+// What NVML says, asked only when somebody wants to know: a thread of its own, because NVML takes milliseconds, and
+// on a cold driver seconds. Thread safe.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "sluice/health.h"
+
+namespace sluice::daemon {
+
+struct Sample {
+  bool available = false;  // NVML answered; else all below is empty
+  bool simulated = false;
+  std::vector<health::Device> devices;
+  std::map<std::string, std::vector<health::Process>> processes;  // by UUID; absent where not supported
+};
+
+class Sampler {
+ public:
+  using Use = std::function<void(const Sample&)>;
+
+  // `fallback_library` names an NVML to try when the usual one is missing, or "" for none.
+  explicit Sampler(std::function<std::string()> fallback_library);
+  ~Sampler();  // ends the thread; what is still waiting is dropped
+
+  // Calls `use` on the sampler's thread with a sample that is at most kFreshNs old.
+  void with_sample(Use use);
+
+ private:
+  void loop();
+  void refresh();
+  void open_library();
+
+  const std::function<std::string()> fallback_library_;
+  // Of the thread only.
+  std::shared_ptr<health::Nvml> nvml_;
+  std::uint64_t opened_ns_ = 0;
+  std::optional<std::uint64_t> sampled_ns_;
+  Sample sample_;
+
+  std::mutex mutex_;  // guards what follows
+  std::condition_variable wake_;
+  std::deque<Use> waiting_;
+  bool stop_ = false;
+  std::thread thread_;
+};
+
+}  // namespace sluice::daemon

@@ -1,0 +1,102 @@
+#include "scheduler.h"
+
+#include <sys/prctl.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "sluice/base/clock.h"
+#include "turns.h"
+
+namespace sluice::daemon {
+namespace {
+
+constexpr std::uint64_t kScanNs = 100 * kNanosPerMilli;
+constexpr std::uint64_t kQuietPollNs = 25 * kNanosPerMilli;  // a policy needs about as long to see a job as heavy
+constexpr std::uint64_t kBusyPollNs = 500 * kNanosPerMicro;
+constexpr std::uint64_t kShortestPollNs = 50 * kNanosPerMicro;
+
+}  // namespace
+
+Scheduler::Scheduler(const Options& options)
+    : options_(options), self_(own_identity()), boards_(options.runtime_dir), last_occupied_ns_(now_ns()) {}
+
+Scheduler::~Scheduler() { stop(); }
+
+void Scheduler::start() { thread_ = std::thread(&Scheduler::loop, this); }
+
+void Scheduler::stop() {
+  {
+    const std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
+  stopped_.notify_all();
+  if (!thread_.joinable()) return;
+  thread_.join();
+  const std::lock_guard lock(mutex_);
+  for (const auto& board : boards_.all()) {
+    apply(board->get(), {}, now_ns());
+    std::uint64_t self = self_;
+    (*board)->daemon.compare_exchange_strong(self, 0);
+  }
+}
+
+void Scheduler::rescan() {
+  const std::lock_guard lock(mutex_);
+  rescan_locked(now_ns());
+}
+
+Boards Scheduler::boards() const {
+  const std::lock_guard lock(mutex_);
+  return boards_.all();
+}
+
+std::uint64_t Scheduler::last_occupied_ns() const {
+  const std::lock_guard lock(mutex_);
+  return last_occupied_ns_;
+}
+
+void Scheduler::remove_unused_boards() {
+  const std::lock_guard lock(mutex_);
+  boards_.remove_unused();
+}
+
+void Scheduler::rescan_locked(std::uint64_t now) {
+  boards_.rescan();
+  for (const auto& board : boards_.all()) {
+    board::reap(board->get(), now);
+    if (board->occupied()) last_occupied_ns_ = now;
+    // The daemon lock is ours, so whoever signed here before is gone.
+    if (stop_ || (*board)->daemon.load() == self_) continue;
+    if (options_.quantum_ns) (*board)->quantum_ns.store(*options_.quantum_ns);
+    if (options_.linger_ns) (*board)->linger_ns.store(*options_.linger_ns);
+    (*board)->daemon.store(self_);
+  }
+  next_scan_ns_ = now + kScanNs;
+}
+
+std::uint64_t Scheduler::decide_locked(std::uint64_t now) {
+  std::uint64_t next = now + kQuietPollNs;
+  for (const auto& board : boards_.all()) {
+    const policy::Snapshot view = snapshot(*board->get(), now);
+    const policy::Decision decision = board->policy->decide(view);
+    apply(board->get(), decision, now);
+    if (contended(view)) next = std::min({next, now + kBusyPollNs, decision.next_ns});
+  }
+  return std::max(next, now + kShortestPollNs);
+}
+
+void Scheduler::loop() {
+  prctl(PR_SET_NAME, "sluiced-policy");
+  prctl(PR_SET_TIMERSLACK, 1000);  // ns; the default of 50 us would make every turn longer
+  std::unique_lock lock(mutex_);
+  while (!stop_) {
+    std::uint64_t now = now_ns();
+    if (now >= next_scan_ns_) rescan_locked(now);
+    const std::uint64_t next = std::min(decide_locked(now), next_scan_ns_);
+    now = now_ns();
+    if (next > now) stopped_.wait_for(lock, std::chrono::nanoseconds(next - now), [&] { return stop_; });
+  }
+}
+
+}  // namespace sluice::daemon
