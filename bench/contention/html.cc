@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <initializer_list>
 #include <iterator>
 
 namespace sluice::bench {
@@ -74,7 +75,7 @@ std::string measured_us(const std::optional<double>& us) {
   return fmt::format("{:.2f} ms", *us / 1e3);
 }
 
-// Positions on a logarithmic axis of time, with marks at 1, 2 and 5 times the powers of ten.
+// Positions on a logarithmic axis of time, with marks at 1, 2 and 5 times the powers of ten, or more where it is short.
 class LogAxis {
  public:
   LogAxis(double low, double high) : low_(std::log10(low * 0.9)), high_(std::log10(high * 1.1)) {}
@@ -83,9 +84,15 @@ class LogAxis {
     return kLeft + std::clamp(part, 0.0, 1.0) * (kWidth - kLeft - kRight);
   }
   std::vector<double> marks() const {
+    std::vector<double> result = marks_at({1, 2, 5});
+    return result.size() >= 3 ? result : marks_at({1, 1.2, 1.4, 1.6, 1.8, 2, 2.5, 3, 3.5, 4, 4.5, 5, 6, 7, 8, 9});
+  }
+
+ private:
+  std::vector<double> marks_at(std::initializer_list<double> digits) const {
     std::vector<double> result;
     for (int power = static_cast<int>(std::floor(low_)); power <= static_cast<int>(std::ceil(high_)); ++power) {
-      for (double digit : {1.0, 2.0, 5.0}) {
+      for (double digit : digits) {
         double us = digit * std::pow(10.0, power);
         if (std::log10(us) >= low_ && std::log10(us) <= high_) result.push_back(us);
       }
@@ -93,7 +100,6 @@ class LogAxis {
     return result;
   }
 
- private:
   double low_, high_;
 };
 
@@ -101,13 +107,12 @@ class LogAxis {
 class TailAxis {
  public:
   static constexpr double kTop = 12, kHeight = 230;
-  explicit TailAxis(std::size_t samples)
-      : decades_(std::clamp(std::ceil(std::log10(static_cast<double>(samples))), 2.0, 5.0)) {}
+  explicit TailAxis(std::size_t samples) : decades_(std::clamp(std::log10(static_cast<double>(samples)), 2.0, 5.0)) {}
   double y(double part_slower) const {
     double value = -std::log10(std::max(part_slower, 1e-9)) / decades_;
     return kTop + std::clamp(value, 0.0, 1.0) * kHeight;
   }
-  int decades() const { return static_cast<int>(decades_); }
+  int whole_decades() const { return static_cast<int>(decades_); }
 
  private:
   double decades_;
@@ -143,7 +148,7 @@ std::string distribution(const Report& report, std::size_t job) {
   TailAxis y(samples);
   double bottom = TailAxis::kTop + TailAxis::kHeight;
   std::string svg = fmt::format("<svg viewBox=\"0 0 {} {}\" role=\"img\">", kWidth, bottom + 40);
-  for (int d = 0; d <= y.decades(); ++d) {
+  for (int d = 0; d <= y.whole_decades(); ++d) {
     double part = std::pow(10.0, -d);
     fmt::format_to(std::back_inserter(svg),
                    "<line class=\"grid\" x1=\"{0}\" x2=\"{1}\" y1=\"{2:.1f}\" y2=\"{2:.1f}\"/>"

@@ -154,12 +154,20 @@ Result<std::vector<JobSpec>> load_jobs(const std::string& path) {
 
 std::vector<JobSpec> example_jobs(const std::string& bin_directory) {
   JobSpec high;
-  high.name = "latency";
+  high.name = "service";
   high.priority = 100;
   // The same arrivals in every setup of a repetition, others in the next.
-  high.command = {bin_directory + "/example_latency", "--json", "--check", "--rate", "100", "--seed", "{repeat}"};
+  high.command = {bin_directory + "/example_latency",
+                  "--json",
+                  "--check",
+                  "--rate",
+                  "100",
+                  "--work-us",
+                  "500",
+                  "--seed",
+                  "{repeat}"};
   JobSpec low;
-  low.name = "throughput";
+  low.name = "batch";
   low.priority = 0;
   low.command = {bin_directory + "/example_throughput", "--json"};
   return {high, low};
