@@ -87,10 +87,12 @@ class Daemon {
       return control::error_reply(
           Status::error(Code::kInvalidArgument, "set_priority needs the integers \"job\" and \"priority\""));
     }
-    const auto priority = request["priority"].get<std::int64_t>();
-    if (priority < -kPriorityLimit || priority > kPriorityLimit) {
-      return control::error_reply(Status::error(Code::kInvalidArgument, "%lld is no priority: from %d to %d",
-                                                static_cast<long long>(priority), -kPriorityLimit, kPriorityLimit));
+    const Json& wanted = request["priority"];
+    const bool too_large = wanted.is_number_unsigned() && wanted.get<std::uint64_t>() > kPriorityLimit;
+    const auto priority = wanted.get<std::int64_t>();
+    if (too_large || priority < -kPriorityLimit) {
+      return control::error_reply(Status::error(Code::kInvalidArgument, "%.30s is no priority: from %d to %d",
+                                                wanted.dump().c_str(), -kPriorityLimit, kPriorityLimit));
     }
     bool found = false;
     for (const auto& board : scheduler_.boards()) {

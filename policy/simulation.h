@@ -77,10 +77,11 @@ class Simulation {
       snapshot.jobs.push_back(job->view);
     }
     decision_ = policy_->decide(snapshot);
+    std::vector<bool> closed(jobs_.size() + 1);
+    for (const std::uint64_t id : decision_.closed) closed.at(id) = true;
     for (auto& job : jobs_) {
-      const bool closed = std::count(decision_.closed.begin(), decision_.closed.end(), job->view.id) > 0;
-      if (closed && !job->closed) job->closed_at_ns = now_;
-      job->closed = closed;
+      if (closed[job->view.id] && !job->closed) job->closed_at_ns = now_;
+      job->closed = closed[job->view.id];
     }
     for (const Decision::Mute& mute : decision_.mutes) jobs_.at(mute.id - 1)->muted_until_ns = mute.until_ns;
   }
