@@ -15,6 +15,7 @@ struct RunOptions {
   bool quiet = false;                                   // no summary, no notes; errors stay
   bool verbose = false;                                 // why which GPU, also where there is only one
   std::string report;                                   // file for the summary as JSON, "" for none
+  bool as_list = false;                                 // the report is {"jobs": [...]}, also for one job
   std::uint64_t check_after_ns = 10 * kNanosPerSecond;  // then look for GPU contexts without the shim
 };
 
