@@ -17,7 +17,7 @@
 #include <fstream>
 #include <sstream>
 #include <string>
-#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "sluice/base/process.h"
@@ -95,12 +95,11 @@ T sentinel(std::size_t index, Sentinels kind) {
 struct Outcome {
   CUresult result = CUDA_SUCCESS;
   std::vector<std::string> arguments;  // their bytes
-};
 
-template <class T>
-void keep_bytes(std::vector<std::string>* arguments, const T& value) {
-  arguments->emplace_back(reinterpret_cast<const char*>(&value), sizeof value);
-}
+  void keep(const void* argument, std::size_t bytes) {
+    arguments.emplace_back(static_cast<const char*>(argument), bytes);
+  }
+};
 
 template <class F>
 struct Invoker;
@@ -108,14 +107,16 @@ template <class... Args>
 struct Invoker<CUresult(Args...)> {
   static Outcome invoke(void* function, Sentinels kind) {
     std::memset(memory, 0, sizeof memory);
-    return call(function, kind, std::index_sequence_for<Args...>{});
+    return with(std::index_sequence_for<Args...>{}, function, kind);
   }
   template <std::size_t... I>
-  static Outcome call(void* function, [[maybe_unused]] Sentinels kind, std::index_sequence<I...>) {
-    std::tuple<Args...> values{sentinel<Args>(I, kind)...};
+  static Outcome with(std::index_sequence<I...>, void* function, [[maybe_unused]] Sentinels kind) {
+    return call(function, sentinel<Args>(I, kind)...);
+  }
+  static Outcome call(void* function, Args... args) {
     Outcome outcome;
-    (keep_bytes(&outcome.arguments, std::get<I>(values)), ...);
-    outcome.result = reinterpret_cast<CUresult (*)(Args...)>(function)(std::get<I>(values)...);
+    (outcome.keep(&args, sizeof args), ...);
+    outcome.result = reinterpret_cast<CUresult (*)(Args...)>(function)(args...);
     return outcome;
   }
 };

@@ -19,22 +19,26 @@ thread_local std::size_t call_count;
 thread_local const char* answered_symbol;
 thread_local CUresult answered_result;
 
-template <class T>
-void keep(Call& call, const T& value) {
-  static_assert(std::is_trivially_copyable_v<T> && sizeof(T) <= sizeof(Argument::bytes));
-  Argument& argument = call.arguments[call.count++];
-  argument.size = sizeof(T);
-  std::memcpy(argument.bytes, &value, sizeof(T));
+void keep(Call* call, const void* value, std::size_t bytes) {
+  Argument& argument = call->arguments[call->count++];
+  argument.size = bytes;
+  std::memcpy(argument.bytes, value, bytes);
+}
+
+Call* begin_call(const char* symbol) {
+  static thread_local Call unkept;
+  Call* call = call_count < kCallsKept ? &calls[call_count++] : &unkept;
+  call->symbol = symbol;
+  call->count = 0;
+  return call;
 }
 
 template <class... Args>
 void record(const char* symbol, const Args&... args) {
   static_assert(sizeof...(Args) <= std::size(Call{}.arguments));
-  if (call_count == kCallsKept) return;
-  Call& call = calls[call_count++];
-  call.symbol = symbol;
-  call.count = 0;
-  (keep(call, args), ...);
+  static_assert(((std::is_trivially_copyable_v<Args> && sizeof(Args) <= sizeof(Argument::bytes)) && ...));
+  [[maybe_unused]] Call* call = begin_call(symbol);
+  (keep(call, &args, sizeof args), ...);
 }
 
 bool answered(const char* symbol) { return answered_symbol && std::strcmp(answered_symbol, symbol) == 0; }
