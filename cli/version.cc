@@ -11,6 +11,7 @@ namespace sluice::cli {
 int version_verb(std::vector<std::string> args) {
   bool as_json = false;
   CLI::App app("Prints the version.", "version");
+  set_usage(app, "Usage: sluice version [--json]");
   app.add_flag("--json", as_json, "As JSON");
   if (std::optional<int> code = parse(app, std::move(args))) return *code;
   if (as_json) {

@@ -77,9 +77,10 @@ class ExitCodes(CliTest):
 
 class Streams(CliTest):
     def test_bytes_pass_unchanged(self):
-        data = "".join(map(chr, range(1, 128))) * 1000
-        done = self.call("run", "-q", "--", "cat", input=data)
-        self.assertEqual((done.returncode, done.stdout, done.stderr), (0, data, ""))
+        data = bytes(range(256)) * 1000
+        done = self.call("run", "-q", "--", "cat", input=data, text=False)
+        self.assertEqual((done.returncode, done.stderr), (0, b""))
+        self.assertTrue(done.stdout == data, "what went in came out")  # not assertEqual, whose diff would take minutes
 
     def test_standard_error_holds_the_commands_and_the_summary(self):
         done = self.call("run", "--", "sh", "-c", "echo mine >&2")
@@ -215,8 +216,10 @@ class FailOpen(CliTest):
         for path in ("/proc/none", "/dev/null/x", "/"):
             done = self.call("run", "--", "sh", "-c", "exit 4", env=dict(self.env, SLUICE_RUNTIME_DIR=path))
             self.assertEqual(done.returncode, 4)
-            self.assertIn("running without Sluice: ", done.stderr)
-            self.assert_one_line(done.stderr)
+            # The emulator, which shares its machine through that directory, may have a line of its own.
+            ours = [line for line in done.stderr.splitlines() if line.startswith("sluice: ")]
+            self.assertEqual(len(ours), 1, done.stderr)
+            self.assertIn("running without Sluice: ", ours[0])
 
     def test_driver_that_is_not_there(self):
         done = self.call("run", "--", "sh", "-c", "exit 4", env=dict(self.env, SLUICE_DRIVER="/no/such/libcuda.so.1"))

@@ -60,8 +60,8 @@ class CliTest(unittest.TestCase):
         kwargs.setdefault("stdin", subprocess.DEVNULL if "input" not in kwargs else None)
         if kwargs["stdin"] is None:
             del kwargs["stdin"]
-        return subprocess.run([self.sluice, *args], capture_output=True, text=True, timeout=DEADLINE_S, check=False,
-                              **kwargs)
+        kwargs.setdefault("text", True)
+        return subprocess.run([self.sluice, *args], capture_output=True, timeout=DEADLINE_S, check=False, **kwargs)
 
     def start(self, *args, **kwargs):
         kwargs.setdefault("env", self.env)
