@@ -264,10 +264,11 @@ std::string to_html(const Report& report) {
   std::string html = fmt::format(
       "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" "
       "content=\"width=device-width\"><title>Jobs sharing a GPU: {0}</title><style>{1}</style></head><body><main>"
-      "<h1>Jobs sharing one GPU{2}</h1><p class=\"soft\">{3}; {4} interleaved runs of {5:.2g} s for each setup</p>"
+      "<h1>Jobs sharing one GPU{2}</h1><p class=\"soft\">{3}; {4} of {5:.2g} s for each setup, interleaved</p>"
       "<p class=\"verdict\">{6}</p>",
       escaped(report.device), kStyle, report.simulated ? "<span class=\"badge\">simulated</span>" : "",
-      escaped(device_title(report)), report.repeats, report.seconds, escaped(verdict(report)));
+      escaped(device_title(report)), report.repeats == 1 ? "one run" : fmt::format("{} runs", report.repeats),
+      report.seconds, escaped(verdict(report)));
   html +=
       "<section><h2>Result</h2>" + result_table(report) +
       "<p class=\"soft\">p99 / alone: bootstrap over requests. Kept: the job's throughput, divided by its throughput "

@@ -79,7 +79,7 @@ Status read_job(const std::string& path, const toml::table& table, JobSpec* job)
 
 }  // namespace
 
-double default_seconds(bool simulated, double scale) { return simulated ? 5.0 / scale : 10.0; }
+double default_seconds(bool simulated, double scale) { return simulated ? 6.0 / scale : 10.0; }
 
 Result<std::vector<std::string>> split_command(std::string_view text) {
   std::vector<std::string> words;
@@ -157,15 +157,7 @@ std::vector<JobSpec> example_jobs(const std::string& bin_directory) {
   high.name = "service";
   high.priority = 100;
   // The same arrivals in every setup of a repetition, others in the next.
-  high.command = {bin_directory + "/example_latency",
-                  "--json",
-                  "--check",
-                  "--rate",
-                  "100",
-                  "--work-us",
-                  "500",
-                  "--seed",
-                  "{repeat}"};
+  high.command = {bin_directory + "/example_latency", "--json", "--check", "--rate", "100", "--seed", "{repeat}"};
   JobSpec low;
   low.name = "batch";
   low.priority = 0;
@@ -208,7 +200,7 @@ std::optional<int> parse_command_line(int argc, char** argv, const std::string& 
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();
   app.add_option("--seconds", options->seconds,
-                 "Seconds measured in a run, in the device's time (default: 10; simulated: 5 real seconds)")
+                 "Seconds measured in a run, in the device's time (default: 10; simulated: 6 real seconds)")
       ->check(CLI::Range(0.01, 86400.0));
   app.add_option("--ready-timeout", options->ready_seconds, "Real seconds a job may take before its first latency line")
       ->check(CLI::PositiveNumber)

@@ -114,8 +114,9 @@ Report make_report(const Options& options, const Machine& machine, double second
   report.repeats = options.repeats;
   report.seconds = seconds;
   for (const JobSpec& job : options.jobs) {
-    std::string line;
-    for (const std::string& word : job.command) line += (line.empty() ? "" : " ") + word;
+    const std::string& program = job.command.front();
+    std::string line = program.substr(program.rfind('/') + 1);
+    for (std::size_t i = 1; i < job.command.size(); ++i) line += " " + job.command[i];
     report.commands.push_back(line);
   }
   for (std::size_t s = 0; s < setups.size(); ++s) {
