@@ -125,6 +125,19 @@ TEST_F(DaemonTest, AKilledDaemonLeavesNobodyHeld) {
   }
 }
 
+TEST_F(DaemonTest, AStoppedDaemonLeavesNobodyHeldAndGoesOnLater) {
+  const int a = busy_client(50, 1), b = busy_client(50, 1);
+  start_daemon();
+  ASSERT_TRUE(eventually([&] { return progress({a, b}), closed(a) || closed(b); }));
+  kill(pid_of(daemon_), SIGSTOP);
+  EXPECT_TRUE(eventually([&] {
+    for (int slot : {a, b}) board::check_holders(board_.get(), slot, now_ns());
+    return !closed(a) && !closed(b);
+  }));
+  kill(pid_of(daemon_), SIGCONT);
+  EXPECT_TRUE(eventually([&] { return progress({a, b}), closed(a) || closed(b); }));
+}
+
 TEST_F(DaemonTest, ANewDaemonAdoptsTheBoard) {
   const int a = busy_client(50, 1), b = busy_client(50, 1);
   start_daemon();

@@ -78,6 +78,7 @@ void Scheduler::rescan_locked(std::uint64_t now) {
 std::uint64_t Scheduler::decide_locked(std::uint64_t now) {
   std::uint64_t next = now + kQuietPollNs;
   for (const auto& board : boards_.all()) {
+    (*board)->daemon_ns.store(now);
     const policy::Snapshot view = snapshot(*board->get(), now);
     const policy::Decision decision = board->policy->decide(view);
     apply(board->get(), decision, now);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <vector>
 
@@ -72,6 +73,7 @@ class Simulation {
   void decide() {
     Snapshot snapshot;
     snapshot.now_ns = now_;
+    find_top();
     for (auto& job : jobs_) {
       job->view.held_from_above = held_from_above(*job);
       snapshot.jobs.push_back(job->view);
@@ -84,6 +86,14 @@ class Simulation {
       job->closed = closed[job->view.id];
     }
     for (const Decision::Mute& mute : decision_.mutes) jobs_.at(mute.id - 1)->muted_until_ns = mute.until_ns;
+    find_top();
+  }
+
+  void find_top() {
+    top_ = std::numeric_limits<std::int32_t>::min();
+    for (const auto& job : jobs_) {
+      if (holds(*job)) top_ = std::max(top_, job->view.priority);
+    }
   }
 
   void step() {
@@ -107,6 +117,7 @@ class Simulation {
   std::unique_ptr<Policy> policy_;
   std::vector<std::unique_ptr<SimulatedJob>> jobs_;
   Decision decision_;
+  std::int32_t top_ = 0;  // highest priority of a job that holds those below it
   std::uint64_t now_ = kNanosPerSecond;
   std::uint64_t wasted_ns_ = 0;
 };
