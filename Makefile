@@ -1,5 +1,8 @@
 # The commands of the README. `make help` lists them; `make` alone builds.
 
+# Lets ccache serve builds that use precompiled headers.
+export CCACHE_SLOPPINESS ?= pch_defines,time_macros
+
 JOBS ?= $(shell nproc)
 FUZZ_SECONDS ?= 60
 PYTHON ?= python3

@@ -76,7 +76,18 @@ void become_active(Session* session) {
   session->self->active_ns.store(now);
   session->self->progress_ns.store(now);
   session->self->active.store(1);
-  if (session->can_hold.load(std::memory_order_relaxed)) board::hold_below(session->board, session->client, now);
+  if (session->can_hold.load(std::memory_order_relaxed)) {
+    board::hold_below(session->board, session->client, now, &session->holding);
+  }
+}
+
+// Sets again what a lost bit, a drop or a mute may have taken away.
+void hold_again(Session* session, std::uint64_t now) {
+  if (!session->can_hold.load(std::memory_order_relaxed) || session->self->active.load() == 0) return;
+  Guard guard(session->activity);
+  if (session->self->active.load() == 0) return;
+  if (!board::hold_again(session->board, session->client, session->holding, now)) return;
+  board::hold_below(session->board, session->client, now, &session->holding);
 }
 
 }  // namespace
@@ -201,9 +212,11 @@ void refresh(Session* session) {
   const bool could_hold = session->can_hold.exchange(can_hold);
   session->epoch_seen.store(epoch);
   const std::uint64_t now = now_ns();
-  Guard guard(session->activity);
-  if (could_hold && !can_hold) board::release_held(board, session->client, now);
-  if (session->self->active.load() != 0 && can_hold) board::hold_below(board, session->client, now);
+  if (could_hold && !can_hold) {
+    Guard guard(session->activity);
+    board::release_held(board, session->client, now);
+  }
+  hold_again(session, now);
 }
 
 void submitting(StreamState* stream) {
@@ -225,10 +238,7 @@ void completed(StreamState* stream, std::uint64_t submission) {
   session->self->progress.fetch_add(1);
   session->self->progress_ns.store(now);
   if (!all_done(session)) {
-    if (session->self->dropped_at.load(std::memory_order_relaxed) != 0 && session->can_hold.load()) {
-      Guard guard(session->activity);
-      if (session->self->active.load() != 0) board::hold_below(session->board, session->client, now);
-    }
+    if (session->self->dropped_at.load(std::memory_order_relaxed) != 0) hold_again(session, now);
     return;
   }
   const std::uint64_t linger = session->can_hold.load(std::memory_order_relaxed) ? linger_ns(session) : 0;
@@ -255,16 +265,10 @@ std::uint64_t tend(Session* session, std::uint64_t now) {
       tick = end - now;
     }
   }
-  // Muted by the daemon for the benefit of those below: hold again once that is over.
+  hold_again(session, now);
+  // Muted by the daemon for the benefit of those below: hold again as soon as that is over.
   const std::uint64_t muted = session->self->muted_until_ns.load();
-  if (muted != 0 && session->can_hold.load()) {
-    if (now < muted) {
-      if (muted - now < tick) tick = muted - now;
-    } else {
-      Guard guard(session->activity);
-      if (session->self->active.load() != 0) board::hold_below(session->board, session->client, now);
-    }
-  }
+  if (muted > now && muted - now < tick) tick = muted - now;
   return tick;
 }
 

@@ -41,6 +41,7 @@ struct Session {
   bool wait64 = false;
   std::atomic<bool> ungated{false};  // gates are impossible or wrong here: Client::bypass says why
 
+  board::Holding holding;                    // guarded by `activity`
   Mutex activity;                            // transitions of self->active
   std::atomic<std::uint64_t> idle_since{0};  // nothing outstanding since then, but still lingering; else 0
   std::atomic<std::uint64_t> quantum_ns{board::kDefaultQuantumNs};
