@@ -35,11 +35,12 @@ def children(pid):
         return []
 
 
-def parent(pid):
+def ended(pid):
+    """Gone, or a zombie that whoever inherited it has not collected."""
     try:
-        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
     except (OSError, IndexError):
-        return 0
+        return True
 
 
 def kill(pid, number):
@@ -63,6 +64,7 @@ def wait_until(condition, seconds):
 class Job:
     def __init__(self, soak, words, expected):
         self.words, self.expected, self.disturbed = words, expected, None
+        self.uses_cuda = "sh" not in words
         self.begun = time.monotonic()
         self.errors = tempfile.TemporaryFile()
         self.process = subprocess.Popen([soak.bin / "sluice", "run", "--quiet", *words], env=soak.environment,
@@ -95,6 +97,7 @@ class Soak:
         for name in ("SLUICE_DISABLE", "SLUICE_LATENCY_FILE", "SLUICE_EMU_SCALE"):
             self.environment.pop(name, None)
         self.running, self.faults, self.counts = [], [], collections.Counter()
+        self.slowest = (0.0, "")
 
     def words(self):
         """Options and command of a random job, and the exit code it must have."""
@@ -102,9 +105,9 @@ class Soak:
         options = ["--priority", pick.choice(["low", "low", "normal", "high", "17"]), "--share", str(pick.randint(1, 4))]
         kind = pick.choice(self.options.kinds)
         if kind == "latency":
-            command, code = [self.bin / "example_latency", "--requests", str(pick.randint(5, 60)), "--rate", "200"], 0
+            command, code = [self.bin / "example_latency", "--requests", str(pick.randint(5, 120)), "--rate", "100"], 0
         elif kind == "throughput":
-            command, code = [self.bin / "example_throughput", "--iterations", str(pick.randint(2, 20))], 0
+            command, code = [self.bin / "example_throughput", "--iterations", str(pick.randint(2, 400))], 0
         else:
             code = pick.choice([0, 0, 1, 7, 255])
             command = ["sh", "-c", f"exit {code}"]
@@ -113,20 +116,20 @@ class Soak:
 
     def start_one(self):
         job = Job(self, *self.words())
-        if not self.options.calm and self.random.random() < 0.3:
-            job.disturb_at = job.begun + self.random.uniform(0.0, 0.6)
+        if not self.options.calm and job.uses_cuda and self.random.random() < 0.5:
+            job.disturb_at = self.random.uniform(0.0, 0.5)  # after its command has appeared
         self.running.append(job)
         self.counts["jobs"] += 1
 
     def disturb(self, job):
         job.disturb_at = None
+        if job.process.poll() is not None:
+            return
         how = self.random.choice(["command", "run", "daemon", "stop"])
         if how == "daemon":
             pid = self.daemon()
             if pid and kill(pid, signal.SIGKILL):
                 self.counts["daemon killed"] += 1
-            return
-        if job.process.poll() is not None or not job.find_command(self.bin):
             return
         if how == "command" and kill(job.command, signal.SIGKILL):
             job.disturbed = "command killed"
@@ -165,8 +168,9 @@ class Soak:
 
     def finish(self, job):
         code = job.process.returncode
+        self.slowest = max(self.slowest, (time.monotonic() - job.begun, f"{job.words} ({job.disturbed or 'not disturbed'})"))
         if job.disturbed == "run killed":
-            if not wait_until(lambda: not Path(f"/proc/{job.command}").exists() or parent(job.command) == 0, HANG_SECONDS):
+            if not wait_until(lambda: ended(job.command), HANG_SECONDS):
                 self.faults.append(f"the command of a killed run never ended: {job.words}")
         elif job.disturbed == "command killed":
             if code not in (128 + signal.SIGKILL, job.expected):  # it may have ended just before
@@ -178,8 +182,11 @@ class Soak:
     def step(self):
         now = time.monotonic()
         for job in list(self.running):
-            if job.disturb_at is not None and now >= job.disturb_at:
-                self.disturb(job)
+            if job.disturb_at is not None:
+                if job.command == 0 and job.find_command(self.bin):
+                    job.disturb_at += now
+                elif job.command != 0 and now >= job.disturb_at:
+                    self.disturb(job)
             if job.process.poll() is not None:
                 self.running.remove(job)
                 self.finish(job)
@@ -199,6 +206,8 @@ class Soak:
         return json.loads(listed.stdout)["jobs"]
 
     def look_for_remains(self):
+        if self.counts["daemon killed"]:  # what a killed daemon left is cleared away by the next one
+            Job(self, ["--", "true"], 0).process.wait()
         if not wait_until(lambda: not self.jobs_listed(), 30):
             self.faults.append(f"jobs still listed: {self.jobs_listed()}")
         if not wait_until(lambda: not self.ours(), 60):
@@ -229,6 +238,7 @@ class Soak:
             shutil.rmtree(self.runtime, ignore_errors=True)
         for fault in self.faults:
             print(f"soak: {fault}")
+        print(f"soak: slowest job: {self.slowest[0]:.1f} s, {self.slowest[1]}")
         print("soak: " + ", ".join(f"{count} {what}" for what, count in sorted(self.counts.items())) +
               (f" - FAILED (seed {self.options.seed})" if self.faults else " - ok"))
         return 1 if self.faults else 0
