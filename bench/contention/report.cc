@@ -192,7 +192,7 @@ std::string verdict(const Report& report) {
   std::string text;
   if (high.p99_ratio && high_sliced.p99_ratio) {
     text = fmt::format(
-        "p99 latency of {}: {:.2f} times its own alone under Sluice (at most {:.2f}), {:.2f} times by time slicing.",
+        "p99 latency of {}: {:.2f} times its own alone under Sluice (95 % bound {:.2f}), {:.2f} times by time slicing.",
         high.name, *high.p99_ratio, high.p99_ratio_bounds->high, *high_sliced.p99_ratio);
   }
   for (std::size_t i = 1; i < sluice->jobs.size(); ++i) {
