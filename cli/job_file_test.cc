@@ -105,6 +105,17 @@ TEST(JobFile, WrongValuesAreRefused) {
   }
 }
 
+TEST(JobFile, WhatTheParserAssertsIsAnErrorLikeAnyOther) {
+  EXPECT_THAT(error_of("# fine\n[[job]]\ncommand = \"x\"\n[[\002]]\n"), StartsWith("jobs.toml:4: "));
+}
+
+TEST(JobFile, LettersBeyondAscii) {
+  EXPECT_THAT(error_of("[[job]]\ncommand = \"x\"\nx \u00e9 = 3\n"), StartsWith("jobs.toml:3: "));
+  const auto got = parse_job_file("[[job]]\ncommand = \"x\"\nname = \"caf\u00e9\"  # \u00e9\n", "jobs.toml");
+  ASSERT_TRUE(got.ok()) << got.status().message();
+  EXPECT_EQ((*got)[0].name, "caf\u00e9");
+}
+
 TEST(JobFile, TooManyJobsAreRefused) {
   std::string text;
   for (std::size_t i = 0; i <= kMostJobs; ++i) text += "[[job]]\ncommand = \"x\"\n";

@@ -26,7 +26,10 @@ std::string quoted(std::string_view text) {
   return shown + (text.size() > kShown ? "...'" : "'");
 }
 
-std::string_view last_component(std::string_view path) { return path.substr(path.rfind('/') + 1); }
+std::string_view last_component(std::string_view path) {
+  const std::string_view name = path.substr(path.rfind('/') + 1);
+  return name.empty() ? path : name;
+}
 
 }  // namespace
 

@@ -78,6 +78,7 @@ TEST(JobRequest, NamesComeFromTheCommand) {
   EXPECT_EQ(default_name({"python", "-m", "torch.distributed.run"}), "python -m torch.distributed.run");
   EXPECT_EQ(default_name({"./serve"}), "serve");
   EXPECT_EQ(default_name({"ls", "-l"}), "ls");
+  EXPECT_EQ(default_name({"bin/"}), "bin/") << "never empty";
   EXPECT_LE(default_name({std::string(1000, 'x')}).size(), 64u);
 }
 
