@@ -367,6 +367,31 @@ TEST_F(BoardTest, CheckDropsAHolderThatIsStuckUntilItMoves) {
   EXPECT_EQ(check_holders(board_, low, kNow + kStallNs + 4), 0u);
 }
 
+TEST_F(BoardTest, HoldAgainSeesNewcomersDropsAndMutes) {
+  add(0);
+  const int high = add(100);
+  Holding holding;
+  EXPECT_TRUE(hold_again(board_, high, holding, kNow)) << "nothing was held yet";
+  ASSERT_EQ(hold_below(board_, high, kNow, &holding), 1);
+  EXPECT_FALSE(hold_again(board_, high, holding, kNow));
+
+  add(0);  // the newcomer is not held yet
+  EXPECT_TRUE(hold_again(board_, high, holding, kNow));
+  ASSERT_EQ(hold_below(board_, high, kNow, &holding), 2);
+
+  client(high).dropped_at.store(client(high).progress.load() + 1);
+  EXPECT_FALSE(hold_again(board_, high, holding, kNow)) << "it may not";
+  ASSERT_EQ(hold_below(board_, high, kNow, &holding), 0);
+  client(high).progress.fetch_add(1);
+  EXPECT_TRUE(hold_again(board_, high, holding, kNow)) << "though dropped_at is what it was at the last call";
+  ASSERT_EQ(hold_below(board_, high, kNow, &holding), 2);
+
+  client(high).muted_until_ns.store(kNow + 10);
+  ASSERT_EQ(hold_below(board_, high, kNow, &holding), 0);
+  EXPECT_FALSE(hold_again(board_, high, holding, kNow));
+  EXPECT_TRUE(hold_again(board_, high, holding, kNow + 10));
+}
+
 TEST_F(BoardTest, CheckRemovesTheDeadTheMutedTheEqualAndTheGone) {
   const int low = add(0);
   const int high = add(100);
@@ -391,11 +416,15 @@ TEST_F(BoardTest, CheckRemovesTheDeadTheMutedTheEqualAndTheGone) {
   EXPECT_EQ(check_holders(board_, low, kNow), closer_bit(high));
 }
 
-TEST_F(BoardTest, CheckOpensTheTurnOfADeadDaemonOnly) {
+TEST_F(BoardTest, CheckOpensTheTurnOfADeadOrStoppedDaemonOnly) {
   const int low = add(0);
-  close_gate(board_, low, kTurnBit | kSpareBit, kNow);
+  close_gate(board_, low, kTurnBit | kSpareBit, kNow - 10 * kStallNs);
   board_->daemon.store(own_identity());
-  EXPECT_EQ(check_holders(board_, low, kNow + 10 * kStallNs), 0u);
+  board_->daemon_ns.store(kNow);
+  EXPECT_EQ(check_holders(board_, low, kNow), 0u);
+  EXPECT_EQ(check_holders(board_, low, kNow + kStallNs + 1), kTurnBit);
+  EXPECT_EQ(gate(low), kSpareBit);
+  close_gate(board_, low, kTurnBit, kNow);
   board_->daemon.store(dead_identity());
   EXPECT_EQ(check_holders(board_, low, kNow), kTurnBit);
   EXPECT_EQ(gate(low), kSpareBit);

@@ -82,9 +82,20 @@ bool may_hold(const Board* board, int slot, std::uint64_t now) {
   return closer_bit(slot) != 0 && client.live.load() != 0 && !is_muted(client, now) && !is_dropped(client);
 }
 
-int hold_below(Board* board, int closer, std::uint64_t now) {
+bool hold_again(const Board* board, int closer, const Holding& holding, std::uint64_t now) {
+  const bool changed = !holding.complete || board->epoch.load() != holding.epoch ||
+                       board->clients[closer].dropped_at.load() != holding.dropped_at;
+  return changed && may_hold(board, closer, now);
+}
+
+int hold_below(Board* board, int closer, std::uint64_t now, Holding* holding) {
   const GateBits bit = closer_bit(closer);
   if (bit == 0) return 0;
+  if (holding != nullptr) {
+    holding->epoch = board->epoch.load();
+    holding->dropped_at = board->clients[closer].dropped_at.load();
+    holding->complete = false;
+  }
   int below = 0;
   bool closed_any = false;
   if (may_hold(board, closer, now)) {
@@ -115,7 +126,10 @@ int hold_below(Board* board, int closer, std::uint64_t now) {
     if (closed_any) board->clients[closer].counters.closes.fetch_add(1);
   }
   // Looked at again: a mute or a drop that came meanwhile would not have found the bits set since.
-  if (may_hold(board, closer, now)) return below;
+  if (may_hold(board, closer, now)) {
+    if (holding != nullptr) holding->complete = true;
+    return below;
+  }
   release_held(board, closer, now);
   return 0;
 }
@@ -146,7 +160,9 @@ GateBits check_holders(Board* board, int held, std::uint64_t now) {
     // The slot may have a new owner, or its owner made progress, since it was judged: let it set its bit again.
     if (judge(board, closer, held, now) == Hold::kRightful) bump_epoch(board);
   }
-  if ((closed & kTurnBit) != 0 && !is_alive(board->daemon.load())) {
+  // A daemon that was only late finds its bit gone when it looks again, and sets it again.
+  const bool silent = elapsed(board->daemon_ns.load(), now) > kStallNs;
+  if ((closed & kTurnBit) != 0 && (silent || !is_alive(board->daemon.load()))) {
     open_gate(board, held, kTurnBit, now);
     removed |= kTurnBit;
     if (is_alive(board->daemon.load())) bump_epoch(board);

@@ -12,7 +12,7 @@
 //     and fetch_and only. The daemon's policy has bits of its own. Whoever finds a closer dead clears its bit.
 //   * Whoever sets or clears a bit looks again afterwards at what justified it. A bit set without reason is taken
 //     back; where a bit may have been lost, `epoch` grows. A client that is active therefore calls hold_below again
-//     whenever `epoch` is not what it was before its last call: that repairs everything.
+//     whenever hold_again() says so: that repairs everything.
 //   * The GPU only ever reads this memory, so a late access of a dead process's GPU work can damage nothing.
 //   * A board that is deleted while in use lives on among those who have it mapped; later comers create a new one, and
 //     the two groups do not see each other.
@@ -58,7 +58,7 @@ const char* bypass_text(Bypass bypass);
 // Counters of one client; a reaper adds them to its job's. Units in the names. Written by the owner, read by all.
 struct Counters {
   std::atomic<std::uint64_t> launches;         // kernels, graphs, copies and memsets submitted
-  std::atomic<std::uint64_t> gated;            // of these, submitted behind a gate at most one quantum of work earlier
+  std::atomic<std::uint64_t> gated;            // of these, at most a quantum behind a gate, or made while no job could hold it
   std::atomic<std::uint64_t> captured;         // of these, into a stream that was capturing (not gated)
   std::atomic<std::uint64_t> gates;            // waits enqueued
   std::atomic<std::uint64_t> held_ns;          // gate closed while work was submitted
@@ -134,6 +134,7 @@ struct Board {
   std::atomic<std::uint64_t> quantum_ns;
   std::atomic<std::uint64_t> linger_ns;  // kLingerAuto: decided by each client from its own gaps
   std::atomic<std::uint64_t> next_job_id;
+  std::atomic<std::uint64_t> daemon_ns;  // when that daemon last looked; silent for kStallNs, it holds nobody
 
   Client clients[kClients];
   Job jobs[kJobs];
@@ -188,18 +189,27 @@ GateBits close_gate(Board* board, int client, GateBits bits, std::uint64_t now);
 GateBits open_gate(Board* board, int client, GateBits bits, std::uint64_t now);
 
 // Whether `client` may hold others now: it is live, has a bit, is not muted, and has made progress since its hold was
-// last dropped, if it ever was. One that is active and may again calls hold_below.
+// last dropped, if it ever was.
 bool may_hold(const Board* board, int client, std::uint64_t now);
 // Closes the gates of all live clients whose job's priority is below `client`'s, and takes its bit away from all
 // others. If it may not hold, its bit is taken away everywhere. Returns how many it holds. Not to be called by two
 // threads of a process at once, nor beside its release_held; any other process may do anything meanwhile.
-int hold_below(Board* board, int client, std::uint64_t now);
+// What the call was based on goes to `holding`, if given.
+struct Holding {
+  std::uint32_t epoch = 0;
+  std::uint64_t dropped_at = 0;
+  bool complete = false;  // it was allowed to hold, before and after
+};
+int hold_below(Board* board, int client, std::uint64_t now, Holding* holding = nullptr);
+// Whether bits may be missing since the call of hold_below that gave `holding`. An active client asks at each turn of
+// its pump, after publishing its progress, and calls hold_below again if so; a few loads, no system call.
+bool hold_again(const Board* board, int client, const Holding& holding, std::uint64_t now);
 // Opens everything `client` holds, wherever its bit is.
 void release_held(Board* board, int client, std::uint64_t now);
 
 // What a held client does for itself, at least every 25 ms while its gate is not 0: clears the bits of closers that
-// are dead, gone, muted or no longer of higher priority, and the daemon's when that is dead; drops the hold of closers
-// whose progress has not moved for kStallNs. Returns the bits it removed. kSpareBit stays.
+// are dead, gone, muted or no longer of higher priority, and the daemon's when that is dead or stopped; drops the hold
+// of closers whose progress has not moved for kStallNs. Returns the bits it removed. kSpareBit stays.
 GateBits check_holders(Board* board, int client, std::uint64_t now);
 
 // Wipes the slots of dead processes and clears their bits everywhere. Any process may call it at any time.
