@@ -65,7 +65,7 @@ TEST_P(ManyShares, ProgressFollowsSharesWithinTwoPercent) {
   for (std::uint32_t& each : shares) each = share(random);
   Simulation simulation = busy(shares);
   // A part of a per cent is a turn, and the cycle of many jobs takes a second.
-  simulation.run((shares.size() < 16 ? 20 : 60) * kSecond);
+  simulation.run((shares.size() < 8 ? 20 : 60) * kSecond);
   expect_progress_by_share(simulation, 0.02);
   for (const auto& job : simulation.jobs()) EXPECT_LE(job->longest_wait_ns, 2 * kSecond);
 }
