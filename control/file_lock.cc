@@ -75,7 +75,11 @@ void FileLock::write(std::string_view text) {
   if (ftruncate(fd_, 0) != 0 || pwrite(fd_, text.data(), text.size(), 0) < 0) return;
 }
 
-void FileLock::remove_file() { unlink(path_.c_str()); }
+bool FileLock::has_file() const { return same_file(fd_, path_); }
+
+void FileLock::remove_file() {
+  if (has_file()) unlink(path_.c_str());
+}
 
 Result<FileLock> hold_boards(const std::string& runtime_dir) {
   return FileLock::acquire(runtime_dir + "/" + kBoardsLockName, FileLock::Mode::kShared, 2 * kNanosPerSecond);

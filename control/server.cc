@@ -57,6 +57,7 @@ class Server::Impl : public std::enable_shared_from_this<Server::Impl> {
   const Handler handler_;
   const Limits limits_;
   const std::string socket_path_;
+  struct stat socket_ {};  // as it was made: close() removes no other
   std::set<std::shared_ptr<Connection>> connections_;
 };
 
@@ -139,7 +140,8 @@ Status Server::Impl::open(const std::string& runtime_dir) {
   Error error;
   acceptor_.open(Local(), error);
   if (!error) acceptor_.bind(Local::endpoint(path.text()), error);
-  if (!error && chmod(path.text().c_str(), 0600) != 0) error.assign(errno, boost::system::system_category());
+  if (!error && (chmod(path.text().c_str(), 0600) != 0 || lstat(path.text().c_str(), &socket_) != 0))
+    error.assign(errno, boost::system::system_category());
   if (!error) acceptor_.listen(Local::acceptor::max_listen_connections, error);
   if (error) {
     const Code code = error == boost::system::errc::no_such_file_or_directory ? Code::kNotFound
@@ -180,7 +182,9 @@ void Server::Impl::close() {
   Error ignored;
   acceptor_.close(ignored);
   retry_.cancel();
-  unlink(socket_path_.c_str());
+  struct stat named;
+  if (lstat(socket_path_.c_str(), &named) == 0 && named.st_dev == socket_.st_dev && named.st_ino == socket_.st_ino)
+    unlink(socket_path_.c_str());
   for (const auto& connection : std::exchange(connections_, {})) connection->close();
 }
 

@@ -123,6 +123,8 @@ class Daemon {
     idle_check_.expires_after(std::chrono::nanoseconds(wait_ns));
     idle_check_.async_wait([this](Error error) {
       if (error) return;
+      // Its directory was deleted, and perhaps made anew: nobody reaches this daemon any more.
+      if (!lock_.has_file()) return clean_up();
       const std::uint64_t last = std::max(last_request_ns_, scheduler_.last_occupied_ns());
       const bool idle = now_ns() >= last + options_.idle_exit_ns && server_->pending() == 0;
       if (!idle || !leave_if_unused()) watch_idleness();
@@ -162,7 +164,8 @@ class Daemon {
     }
     const std::string log = options_.runtime_dir + "/" + control::kLogName;
     struct stat info;
-    if (lstat(log.c_str(), &info) == 0 && S_ISREG(info.st_mode) && info.st_size == 0) unlink(log.c_str());
+    if (lock_.has_file() && lstat(log.c_str(), &info) == 0 && S_ISREG(info.st_mode) && info.st_size == 0)
+      unlink(log.c_str());
     lock_.remove_file();
     io_.stop();
   }

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <cmath>
+#include <filesystem>
 #include <fstream>
 #include <functional>
 #include <set>
@@ -174,6 +175,26 @@ TEST_F(DaemonTest, LeavesWhenIdleAndLeavesNothingBehind) {
   board::release_job(board_.get(), job);
   EXPECT_TRUE(eventually([&] { return !is_alive(daemon_); }));
   EXPECT_TRUE(board_.runtime().empty());
+}
+
+TEST_F(DaemonTest, LeavesWhenItsDirectoryIsDeletedAndTouchesNoNewOne) {
+  const int first = busy_client(50, 1), second = busy_client(50, 1);
+  start_daemon();
+  ASSERT_TRUE(eventually([&] {
+    progress({first, second});
+    return closed(first) || closed(second);
+  }));
+  const std::string directory = board_.runtime().path();
+  std::filesystem::rename(directory, directory + ".away");
+  std::filesystem::create_directory(directory);
+  std::filesystem::permissions(directory, std::filesystem::perms::owner_all);
+  for (const char* name : {control::kSocketName, control::kDaemonLockName, control::kLogName})
+    std::ofstream(file(name));
+  EXPECT_TRUE(eventually([&] { return !is_alive(daemon_); })) << "though jobs are there and it is not idle";
+  EXPECT_FALSE(closed(first) || closed(second));
+  for (const char* name : {control::kSocketName, control::kDaemonLockName, control::kLogName})
+    EXPECT_TRUE(std::filesystem::exists(file(name))) << name;
+  std::filesystem::remove_all(directory + ".away");
 }
 
 TEST_F(DaemonTest, StaysWhileAJobIsThereOrSomebodyIsAboutToStartOne) {

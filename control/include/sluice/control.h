@@ -61,7 +61,9 @@ class FileLock {
   bool held() const { return fd_ >= 0; }
   // Replaces the file's content by `text`. REQUIRES: held exclusively.
   void write(std::string_view text);
-  // Removes the file, still holding it. REQUIRES: held exclusively.
+  // Whether the path still names the file that is held: somebody may have removed or replaced it.
+  bool has_file() const;
+  // Removes the file, still holding it; one that took its place stays. REQUIRES: held exclusively.
   void remove_file();
   void release();
 
