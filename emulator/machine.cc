@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <linux/futex.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -52,8 +53,12 @@ void* map_shared(const Settings& settings, std::string* what) {
   errno = error;
   if (fd < 0) return MAP_FAILED;
   void* at = MAP_FAILED;
-  // Reserved in full, so that a full /dev/shm is an error here and not a SIGBUS later.
-  if (int full = posix_fallocate(fd, 0, sizeof(Machine)); full != 0) {
+  rlimit limit;
+  // Reserved in full, so that a full /dev/shm is an error here and not a SIGBUS later. Beyond the limit of a file's
+  // size, though, the kernel would end the process by a signal.
+  if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur < sizeof(Machine)) {
+    errno = EFBIG;
+  } else if (int full = posix_fallocate(fd, 0, sizeof(Machine)); full != 0) {
     errno = full;
   } else {
     at = mmap(nullptr, sizeof(Machine), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
