@@ -1,10 +1,8 @@
-// The board's functions one by one, from one process; its file; several processes are in board_process_test.cc.
+// The board's functions one by one, from one process. Its file is in file_test.cc, several processes are in
+// board_process_test.cc.
 #include "sluice/board.h"
 
 #include <gtest/gtest.h>
-#include <sys/resource.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <cstring>
 #include <string>
@@ -30,144 +28,6 @@ class BoardTest : public ScratchBoard {
   Job& job_of(int slot) { return board_->jobs[client(slot).job.load()]; }
   GateBits gate(int slot) { return client(slot).gate.load(); }
 };
-
-TEST_F(BoardTest, ANewBoardIsFilledAndPrivate) {
-  EXPECT_EQ(board_->magic, kMagic);
-  EXPECT_EQ(board_->version, kVersion);
-  EXPECT_STREQ(board_->device, kDevice);
-  EXPECT_STREQ(board_->device_name, "Test GPU");
-  EXPECT_EQ(board_->simulated.load(), 1u);
-  EXPECT_EQ(board_->quantum_ns.load(), kDefaultQuantumNs);
-  EXPECT_EQ(board_->linger_ns.load(), kLingerAuto);
-  struct stat st;
-  ASSERT_EQ(stat(path_, &st), 0);
-  EXPECT_EQ(st.st_mode & 0777, 0600u);
-  EXPECT_GE(st.st_blocks * 512, static_cast<long>(sizeof(Board))) << "a hole in the file is a SIGBUS when space is out";
-  EXPECT_EQ(names_in_directory(), 1) << "nothing but the board is left";
-  EXPECT_EQ(reinterpret_cast<std::uintptr_t>(board_) % static_cast<std::uintptr_t>(sysconf(_SC_PAGESIZE)), 0u);
-}
-
-TEST_F(BoardTest, TwoMappingsAreOneBoard) {
-  Board* other = *map(path_);
-  ASSERT_NE(other, board_);
-  const int slot = add(50);
-  EXPECT_EQ(other->clients[slot].owner.load(), own_identity());
-  unmap(other);
-}
-
-TEST_F(BoardTest, MissingBoardIsNotFound) {
-  EXPECT_EQ(map((std::string(path_) + "x").c_str()).status().code(), Code::kNotFound);
-}
-
-TEST_F(BoardTest, ADeletedBoardLivesOnForThoseWhoHaveIt) {
-  const int slot = add(50);
-  ASSERT_EQ(unlink(path_), 0);
-  Board* fresh = *map(path_, kDevice);
-  EXPECT_EQ(fresh->clients[slot].owner.load(), 0u);
-  EXPECT_EQ(close_gate(board_, slot, kSpareBit, kNow), 0u);
-  EXPECT_EQ(gate(slot), kSpareBit);
-  unmap(fresh);
-}
-
-TEST_F(BoardTest, AnotherVersionIsRefusedByNumber) {
-  board_->version = kVersion + 1;
-  const Status status = map(path_, kDevice).status();
-  EXPECT_EQ(status.code(), Code::kFailedPrecondition);
-  EXPECT_NE(std::string(status.message()).find("version " + std::to_string(kVersion + 1)), std::string::npos);
-}
-
-TEST_F(BoardTest, DamagedFilesAreRefused) {
-  board_->bytes = 5;
-  EXPECT_EQ(map(path_, kDevice).status().code(), Code::kFailedPrecondition);
-  board_->bytes = sizeof(Board);
-  std::memset(board_->device, 'x', sizeof board_->device);
-  EXPECT_EQ(map(path_, kDevice).status().code(), Code::kFailedPrecondition);
-  board_->magic = 0;
-  EXPECT_EQ(map(path_, kDevice).status().code(), Code::kFailedPrecondition);
-}
-
-TEST_F(BoardTest, TruncatedFilesAreRefused) {
-  unmap(board_);
-  for (off_t size : {off_t{4096}, off_t{6}, off_t{0}}) {
-    ASSERT_EQ(truncate(path_, size), 0);
-    EXPECT_EQ(map(path_, kDevice).status().code(), Code::kFailedPrecondition) << size;
-  }
-  ASSERT_EQ(unlink(path_), 0);
-  board_ = *map(path_, kDevice);
-}
-
-TEST_F(BoardTest, AFileOpenToOthersIsRefused) {
-  ASSERT_EQ(chmod(path_, 0640), 0);
-  EXPECT_EQ(map(path_, kDevice).status().code(), Code::kPermissionDenied);
-}
-
-TEST_F(BoardTest, AFileOfSomebodyElseIsRefused) {
-  if (geteuid() != 0) GTEST_SKIP() << "needs root to give a file away";
-  ASSERT_EQ(chown(path_, 12345, 12345), 0);
-  EXPECT_EQ(map(path_, kDevice).status().code(), Code::kPermissionDenied);
-}
-
-TEST_F(BoardTest, ASymbolicLinkIsNotFollowed) {
-  const std::string link = directory_ + "/link.board";
-  ASSERT_EQ(symlink(path_, link.c_str()), 0);
-  EXPECT_EQ(map(link.c_str(), kDevice).status().code(), Code::kPermissionDenied);
-  const std::string dangling = directory_ + "/dangling.board";
-  ASSERT_EQ(symlink("/nowhere/at/all", dangling.c_str()), 0);
-  EXPECT_EQ(map(dangling.c_str(), kDevice).status().code(), Code::kPermissionDenied);
-}
-
-TEST_F(BoardTest, ADirectoryInItsPlaceIsAnErrorNotACrash) {
-  const std::string path = directory_ + "/dir.board";
-  ASSERT_EQ(mkdir(path.c_str(), 0700), 0);
-  EXPECT_FALSE(map(path.c_str(), kDevice).ok());
-}
-
-TEST_F(BoardTest, AFileSizeLimitIsAnErrorNotASignal) {
-  rlimit before;
-  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
-  rlimit small = before;
-  small.rlim_cur = 4096;
-  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);
-  const Code code = map((directory_ + "/limited.board").c_str(), kDevice).status().code();
-  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
-  EXPECT_EQ(code, Code::kResourceExhausted);
-  EXPECT_EQ(names_in_directory(), 1);
-}
-
-TEST_F(BoardTest, RuntimeDirectoryIsCreatedPrivateAndChecked) {
-  char out[256];
-  const std::string path = directory_ + "/run";
-  setenv("SLUICE_RUNTIME_DIR", path.c_str(), 1);
-  ASSERT_TRUE(runtime_directory(out, sizeof out).ok());
-  EXPECT_EQ(out, path);
-  struct stat st;
-  ASSERT_EQ(stat(out, &st), 0);
-  EXPECT_EQ(st.st_mode & 0777, 0700u);
-  ASSERT_EQ(chmod(out, 0755), 0);
-  EXPECT_EQ(runtime_directory(out, sizeof out).code(), Code::kPermissionDenied);
-
-  const std::string link = directory_ + "/alias";
-  ASSERT_EQ(symlink(directory_.c_str(), link.c_str()), 0);
-  setenv("SLUICE_RUNTIME_DIR", link.c_str(), 1);
-  EXPECT_EQ(runtime_directory(out, sizeof out).code(), Code::kPermissionDenied);
-
-  setenv("SLUICE_RUNTIME_DIR", (directory_ + "/missing/run").c_str(), 1);
-  EXPECT_EQ(runtime_directory(out, sizeof out).code(), Code::kFailedPrecondition);
-  setenv("SLUICE_RUNTIME_DIR", "relative", 1);
-  EXPECT_EQ(runtime_directory(out, sizeof out).code(), Code::kInvalidArgument);
-  setenv("SLUICE_RUNTIME_DIR", directory_.c_str(), 1);
-  EXPECT_EQ(runtime_directory(out, 4).code(), Code::kInvalidArgument);
-}
-
-TEST_F(BoardTest, BoardPathTakesUuidsOnly) {
-  char out[256];
-  ASSERT_TRUE(board_path("GPU-0123-abc", out, sizeof out).ok());
-  EXPECT_EQ(out, directory_ + "/GPU-0123-abc.board");
-  for (const char* bad : {"", "../x", "a/b", "a.b", "a b"}) {
-    EXPECT_EQ(board_path(bad, out, sizeof out).code(), Code::kInvalidArgument) << bad;
-  }
-  EXPECT_EQ(board_path(std::string(64, 'a').c_str(), out, sizeof out).code(), Code::kInvalidArgument);
-}
 
 TEST_F(BoardTest, JobsGetIdsAndSlotsComeBack) {
   JobSpec spec;
