@@ -8,8 +8,8 @@ FUZZ_SECONDS ?= 60
 PYTHON ?= python3
 
 # What a user runs; the tests are built by `make test`.
-PROGRAMS := bin/sluice bin/sluiced bin/bench_contention bin/example_latency bin/example_throughput \
-  lib/sluice/shim/libcuda.so.1 lib/sluice/emulator/libcuda.so.1 lib/sluice/emulator/libnvidia-ml.so.1
+PROGRAMS := sluice sluiced bench_contention example_latency example_throughput \
+  sluice_shim sluice_emulator sluice_emulator_nvml
 
 .PHONY: build test demo lint format asan tsan fuzz clean help
 

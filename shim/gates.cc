@@ -47,8 +47,8 @@ bool register_memory(Session* session) {
 
 bool gate(StreamState* stream, std::uint64_t cost_ns) {
   Session* session = stream->session;
-  if (!session->can_be_held.load(std::memory_order_relaxed) || session->ungated.load(std::memory_order_relaxed))
-    return false;
+  if (session->ungated.load(std::memory_order_relaxed)) return false;
+  if (!session->can_be_held.load(std::memory_order_relaxed)) return true;  // by nobody now: no wait is needed
   const std::uint64_t since = stream->since_gate_ns.load(std::memory_order_relaxed);
   const bool closed = session->self->gate.load(std::memory_order_relaxed) != 0;
   // While closed, one wait a closure is enough to stop the stream; the spacing rule covers what is queued behind it.

@@ -120,7 +120,7 @@ void refresh(Session* session);
 // ---- gates ----
 
 // Enqueues a wait on this process's gate if one is due before `cost_ns` more work. Returns whether the submission is
-// behind a gate.
+// behind a gate, or would be if there were a job that could hold this one.
 bool gate(StreamState* stream, std::uint64_t cost_ns);
 // After a submission: counts towards the next marker, and enqueues it when it is due.
 void mark_progress(StreamState* stream, std::uint64_t cost_ns);
