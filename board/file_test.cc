@@ -49,7 +49,7 @@ TEST_F(FileTest, ADeletedBoardLivesOnForThoseWhoHaveIt) {
   Board* fresh = *map(path_, kDevice);
   EXPECT_EQ(fresh->clients[slot].owner.load(), 0u);
   EXPECT_EQ(close_gate(board_, slot, kSpareBit, 1), 0u);
-  EXPECT_EQ(gate(slot), kSpareBit);
+  EXPECT_EQ(board_->clients[slot].gate.load(), kSpareBit);
   unmap(fresh);
 }
 
