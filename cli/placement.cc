@@ -11,7 +11,7 @@ namespace sluice::cli {
 namespace {
 
 // More GPUs than this are first cut down to the best single ones, so that the sets can be enumerated.
-constexpr std::size_t kEnumerated = 16;
+constexpr std::size_t kEnumerated = 12;
 constexpr int kUtilizationSteps = 10;
 
 constexpr std::size_t kCriteria = 4;
@@ -80,11 +80,20 @@ Result<Placement> place(const std::vector<Candidate>& candidates, int count, int
   std::iota(pool.begin(), pool.end(), std::size_t{0});
   if (pool.size() > kEnumerated) {
     std::stable_sort(pool.begin(), pool.end(), [&](std::size_t a, std::size_t b) {
-      return cost_of(candidates, {a}, most, priority, distance) < cost_of(candidates, {b}, most, priority, distance);
+      return cost_of(candidates, {a}, most, priority, {}) < cost_of(candidates, {b}, most, priority, {});
     });
     pool.resize(std::max(kEnumerated, static_cast<std::size_t>(count)));
     std::sort(pool.begin(), pool.end());
   }
+
+  // Asked once a pair, since it may be a call to the driver.
+  std::vector<std::vector<int>> apart(candidates.size(), std::vector<int>(candidates.size(), 0));
+  for (std::size_t a : pool) {
+    for (std::size_t b : pool) {
+      if (a < b && count > 1 && distance) apart[a][b] = distance(a, b);
+    }
+  }
+  const Distance known = [&](std::size_t a, std::size_t b) { return apart[a][b]; };
 
   // All sets of `count`, in lexicographic order, so that equal costs go to the lowest indices.
   std::vector<bool> take(pool.size(), false);
@@ -97,7 +106,7 @@ Result<Placement> place(const std::vector<Candidate>& candidates, int count, int
     for (std::size_t i = 0; i < pool.size(); ++i) {
       if (take[i]) set.push_back(pool[i]);
     }
-    const Cost cost = cost_of(candidates, set, most, priority, distance);
+    const Cost cost = cost_of(candidates, set, most, priority, known);
     if (best_set.empty() || cost < best) {
       best = cost;
       best_set = set;

@@ -84,7 +84,7 @@ TEST(Placement, TooFewGpus) {
 }
 
 TEST(Placement, AnyNumberOfGpusEnds) {
-  for (int total = 1; total <= 40; ++total) {
+  for (int total : {1, 2, 8, 12, 13, 40}) {
     std::vector<Candidate> gpus;
     for (int i = 0; i < total; ++i) gpus.push_back(gpu(i, static_cast<std::uint64_t>(i * 37 % 70), i % 3 / 3.0));
     for (int count = 1; count <= total; count += 3) {
