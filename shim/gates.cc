@@ -6,9 +6,9 @@
 namespace sluice::shim {
 namespace {
 
-// How much estimated work goes between two markers, so that a holder's progress is seen to move well within
-// board::kStallNs while it only submits.
-constexpr std::uint64_t kMarkerEveryNs = 20'000'000;
+// How much estimated work goes between two markers, so that a job's progress is seen to move well within
+// board::kStallNs while it only submits, also where unmanaged programs leave it a small part of the GPU.
+constexpr std::uint64_t kMarkerEveryNs = 5'000'000;
 
 void give_up(Session* session, board::Bypass why, CUresult result) {
   static std::atomic<bool> said{false};
@@ -84,20 +84,16 @@ bool gate(StreamState* stream, std::uint64_t cost_ns) {
 
 void enqueue_marker(StreamState* stream) {
   Session* session = stream->session;
-  if (stream->marker_busy.exchange(1) != 0) return;
-  if (!register_memory(session)) {
-    stream->marker_busy.store(0);
-    return;
+  if (!stream->marker_lock.try_lock()) return;  // another thread is at it
+  const std::uint32_t value = stream->marker_value.load(std::memory_order_relaxed) + 1;
+  if (value - stream->marker_seen.load() < kMarkers && register_memory(session)) {
+    stream->marker_targets[value % kMarkers].store(stream->submitted.load());
+    const CUdeviceptr address = session->marker_address + 4 * static_cast<CUdeviceptr>(stream->index);
+    if (real.stream_write_value32(stream->handle, address, value, CU_STREAM_WRITE_VALUE_DEFAULT) == CUDA_SUCCESS) {
+      stream->marker_value.store(value);
+    }
   }
-  stream->marker_target = stream->submitted.load();
-  ++stream->marker_value;
-  const CUdeviceptr address = session->marker_address + 4 * static_cast<CUdeviceptr>(stream->index);
-  if (real.stream_write_value32(stream->handle, address, stream->marker_value, CU_STREAM_WRITE_VALUE_DEFAULT) !=
-      CUDA_SUCCESS) {
-    stream->marker_busy.store(0);
-    return;
-  }
-  stream->marker_busy.store(2);  // target and value are set: the marker thread may read them
+  stream->marker_lock.unlock();
 }
 
 void mark_progress(StreamState* stream, std::uint64_t cost_ns) {

@@ -70,7 +70,9 @@ class Submission {
     const std::uint64_t n = cost->launches.fetch_add(1, std::memory_order_relaxed);
     estimate_ = cost->estimate.load(std::memory_order_relaxed);
     counters.gpu_ns.fetch_add(estimate_, std::memory_order_relaxed);
+    // A single sample may have been cut by a time slice.
     if (estimate_ > session->quantum_ns.load(std::memory_order_relaxed) &&
+        cost->samples.load(std::memory_order_relaxed) > 2 &&
         (work.kind == Kind::kKernel || work.kind == Kind::kGraph)) {
       count_long(session, cost, work, estimate_);
     }

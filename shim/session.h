@@ -47,6 +47,8 @@ struct Session {
   std::atomic<std::uint64_t> quantum_ns{board::kDefaultQuantumNs};
 };
 
+inline constexpr std::uint32_t kMarkers = 64;  // in flight, a stream
+
 struct StreamState {
   std::atomic<std::uintptr_t> key{0};  // the handle, or for the default streams a value made from context and thread
   CUstream handle = nullptr;           // explicit: never the null handle, whose meaning depends on the entry point
@@ -63,10 +65,12 @@ struct StreamState {
   std::atomic<std::uint32_t> waiters{0};  // threads inside a call that waits for this stream
   std::atomic<bool> capturing{false};
 
-  // One marker is in flight at a time.
-  std::atomic<std::uint32_t> marker_busy{0};
-  std::uint32_t marker_value = 0;
-  std::uint64_t marker_target = 0;
+  // Markers in flight: value v, written by the GPU behind the work, means that submission marker_targets[v % kMarkers]
+  // is done. Values only grow, also when another stream takes over this state.
+  Mutex marker_lock;                           // held from choosing a value to its place in the stream
+  std::atomic<std::uint32_t> marker_value{0};  // the last one enqueued
+  std::atomic<std::uint32_t> marker_seen{0};   // the last one seen written
+  std::atomic<std::uint64_t> marker_targets[kMarkers]{};
   std::uint64_t quiet_submitted = 0;  // marker thread only: submitted at its last look
 };
 
@@ -132,7 +136,7 @@ bool register_memory(Session* session);
 void start_threads();
 void wake_pump();  // ends its sleep; costs a system call only if it sleeps
 void wake_marker();
-// Enqueues a marker behind the work of `stream` if none is in flight. The caller may block in the driver.
+// Enqueues a marker behind the work of `stream`, unless too many are in flight. The caller may block in the driver.
 // REQUIRES: the stream is not capturing.
 void enqueue_marker(StreamState* stream);
 // The value the GPU last wrote behind a stream's work.

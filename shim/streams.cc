@@ -17,8 +17,8 @@ constexpr int kCached = 16;
 
 StreamState streams[kStreams];
 std::atomic<int> used{0};
-int buckets[kBuckets];  // 1 + index of the first stream; 0: empty
-int free_list = -1;
+int buckets[kBuckets];                // 1 + index of the first stream; 0: empty
+int free_first = -1, free_last = -1;  // oldest first: a late marker of the last owner has long come
 Mutex table_lock;
 
 std::atomic<int> captures{0};
@@ -57,9 +57,10 @@ StreamState* look_up(std::uintptr_t key) {
 // REQUIRES: table_lock held.
 StreamState* insert(std::uintptr_t key) {
   int index;
-  if (free_list >= 0) {
-    index = free_list;
-    free_list = streams[index].next;
+  if (free_first >= 0) {
+    index = free_first;
+    free_first = streams[index].next;
+    if (free_first < 0) free_last = -1;
   } else if (used.load() < kStreams) {
     index = used.load();
   } else {
@@ -76,7 +77,7 @@ StreamState* insert(std::uintptr_t key) {
   stream.waiters.store(0);
   stream.capturing.store(false);
   stream.quiet_submitted = 0;
-  stream.marker_busy.store(0);  // marker_value goes on counting, so a late write of the last owner matches nothing
+  stream.marker_seen.store(stream.marker_value.load());
   std::size_t bucket = slot_of(key, kBuckets);
   stream.next = buckets[bucket];
   buckets[bucket] = index + 1;
@@ -92,8 +93,13 @@ void remove(StreamState* stream) {
   if (*link == 0) return;
   *link = stream->next;
   stream->key.store(0);
-  stream->next = free_list;
-  free_list = stream->index;
+  stream->next = -1;
+  if (free_last >= 0) {
+    streams[free_last].next = stream->index;
+  } else {
+    free_first = stream->index;
+  }
+  free_last = stream->index;
 }
 
 void forget(StreamState* stream) {

@@ -19,9 +19,17 @@ class Alarm {
     Guard guard(mutex_);
     pthread_cond_signal(&condition_);
   }
+  // Before the first sleep: makes it immune to changes of the time of day.
+  void start() {
+    pthread_condattr_t attributes;
+    pthread_condattr_init(&attributes);
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    pthread_cond_init(&condition_, &attributes);
+    pthread_condattr_destroy(&attributes);
+  }
   void sleep(std::uint64_t ns) {
     timespec until;
-    clock_gettime(CLOCK_REALTIME, &until);  // a zero-initialised condition variable counts on this clock
+    clock_gettime(CLOCK_MONOTONIC, &until);
     const std::uint64_t end = static_cast<std::uint64_t>(until.tv_nsec) + (ns == kNever ? kNanosPerSecond : ns);
     until.tv_sec += static_cast<time_t>(end / kNanosPerSecond);
     until.tv_nsec = static_cast<long>(end % kNanosPerSecond);
@@ -61,20 +69,18 @@ Outstanding look_at_streams() {
   for (int i = 0; i < stream_count(); ++i) {
     StreamState* stream = stream_at(i);
     if (stream == nullptr || stream->session == nullptr || !stream->session->contended.load()) continue;
-    if (stream->marker_busy.load() == 2) {
-      if (marker_word(i) != stream->marker_value) {
-        if (found == Outstanding::kNone) found = Outstanding::kSome;
-        if (stream->session->can_hold.load()) found = Outstanding::kHolding;
-        continue;
-      }
-      const std::uint64_t target = stream->marker_target;
-      stream->marker_busy.store(0);
-      completed(stream, target);
+    const std::uint32_t written = marker_word(i);
+    if (static_cast<std::int32_t>(written - stream->marker_seen.load()) > 0) {
+      stream->marker_seen.store(written);
+      completed(stream, stream->marker_targets[written % kMarkers].load());
     }
     const std::uint64_t submitted = stream->submitted.load();
     if (stream->completed.load() >= submitted) continue;
     if (found == Outstanding::kNone) found = Outstanding::kSome;
     if (stream->session->can_hold.load()) found = Outstanding::kHolding;
+    // The last marker says when all is done, or there is none yet for what was submitted last.
+    const std::uint32_t last = stream->marker_value.load();
+    if (last != stream->marker_seen.load() && stream->marker_targets[last % kMarkers].load() >= submitted) continue;
     const bool quiet = stream->quiet_submitted == submitted && stream->waiters.load() == 0;
     stream->quiet_submitted = submitted;
     // The per-thread stream's handle means another stream in this thread: its own thread marks it.
@@ -125,6 +131,8 @@ void start(void* (*function)(void*)) {
 
 void start_threads() {
   if (started.exchange(true)) return;
+  pump_alarm.start();
+  marker_alarm.start();
   sigset_t all, before;  // the application's signals are for its own threads
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);

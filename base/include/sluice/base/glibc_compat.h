@@ -47,6 +47,7 @@ SLUICE_PIN(pthread_sigmask, SLUICE_GLIBC_FIRST);
 SLUICE_PIN(pthread_kill, SLUICE_GLIBC_FIRST);
 SLUICE_PIN(pthread_mutex_trylock, SLUICE_GLIBC_FIRST);
 SLUICE_PIN(pthread_attr_setstacksize, SLUICE_GLIBC_FIRST);
+SLUICE_PIN(pthread_condattr_setclock, SLUICE_GLIBC_DLINFO);
 SLUICE_PIN(pthread_getattr_np, SLUICE_GLIBC_GETATTR);
 SLUICE_PIN(pthread_setname_np, SLUICE_GLIBC_SETNAME);
 
