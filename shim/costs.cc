@@ -67,7 +67,7 @@ Sample* begin_sample(Session* session, StreamState* stream, Cost* cost) {
   {
     if (!samples_lock.try_lock()) return nullptr;
     for (Sample& sample : samples) {
-      const std::uint32_t state = sample.state.load(std::memory_order_relaxed);
+      const std::uint32_t state = sample.state.load(std::memory_order_acquire);  // whoever emptied it has read it
       if (state == Sample::kIdle && sample.context == stream->context) {
         found = &sample;
         break;

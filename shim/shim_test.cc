@@ -1,67 +1,79 @@
-// The shim as a program meets it: opened by name, in front of the emulated driver, on a board made by the test. The test
-// plays the other jobs by their words on the board.
+// The shim as a program meets it: opened by name, in front of the emulated driver, on a board made by the test. The
+// test plays the other jobs by their words on the board.
 #include "shim_test.h"
 
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <ostream>
 #include <thread>
+
+#include "costs.h"
 
 namespace sluice::shim {
 namespace {
 
 TEST_F(ShimTest, AJobAloneIsNotGated) {
   const std::uint64_t before = self().counters.gates.load();
-  for (int i = 0; i < 100; ++i) spin(api().explicit_stream, 20'000);
-  api().synchronize(api().explicit_stream);
+  for (int i = 0; i < 100; ++i) spin(stream(), 20'000);
+  ASSERT_EQ(shim().synchronize(stream()), CUDA_SUCCESS);
   EXPECT_EQ(self().counters.gates.load(), before);
 }
 
-// Gates follow the work between them, not the number of launches.
-TEST_F(ShimTest, ALowerJobHasAGateEveryQuantum) {
-  add_other(kAbove);
-  for (const std::uint64_t ns : {5'000, 20'000, 70'000}) {
-    const auto launch = [&](int count) {
-      for (int i = 0; i < count; ++i) spin(api().explicit_stream, ns);
-      api().synchronize(api().explicit_stream);
-    };
-    launch(10);
-    // Until its cost is known, a kernel counts as some fixed time.
-    ASSERT_TRUE(eventually([&] {
-      const std::uint64_t before = self().counters.gpu_ns.load();
-      launch(1);
-      const std::uint64_t cost = self().counters.gpu_ns.load() - before;
-      return cost != kUnknownNs && cost >= ns;
-    })) << ns;
-    const std::uint64_t gates_before = self().counters.gates.load(), ns_before = self().counters.gpu_ns.load();
-    const std::uint64_t gated_before = self().counters.gated.load();
-    launch(400);
-    const std::uint64_t gates = self().counters.gates.load() - gates_before;
-    const std::uint64_t quanta = (self().counters.gpu_ns.load() - ns_before) / board::kDefaultQuantumNs;
-    // Two pieces that do not fit into one quantum are more than half of one each, on average.
-    EXPECT_GE(gates + 1, std::min<std::uint64_t>(quanta, 400)) << ns;
-    EXPECT_LE(gates, 2 * quanta + 1) << ns;
-    EXPECT_EQ(self().counters.gated.load() - gated_before, 400u);
-  }
-}
-
-TEST_F(ShimTest, AnEqualJobIsGatedToo) {
+TEST_F(ShimTest, AnEqualJobIsGated) {
   add_other(kOwn);
   const std::uint64_t before = self().counters.gates.load();
-  for (int i = 0; i < 100; ++i) spin(api().explicit_stream, 50'000);
-  api().synchronize(api().explicit_stream);
+  for (int i = 0; i < 100; ++i) spin(stream(), 20'000);
+  ASSERT_EQ(shim().synchronize(stream()), CUDA_SUCCESS);
   EXPECT_GT(self().counters.gates.load(), before);
 }
+
+class SpacingTest : public ShimTest, public testing::WithParamInterface<int> {};
+
+// As many kernels go between two gates as fit into a quantum, by what they were measured to take.
+TEST_P(SpacingTest, FollowsTheQuantum) {
+  constexpr std::uint64_t kLaunches = 200;
+  const std::uint64_t asked = static_cast<std::uint64_t>(GetParam());
+  const unsigned blocks = static_cast<unsigned>(asked / 5'000) + 1;
+  add_other(kAbove);
+  board::Counters& counters = self().counters;
+  bool measured = false;
+  ASSERT_TRUE(eventually([&] {
+    const auto launch = [&](std::uint64_t count) {
+      const std::uint64_t before = counters.gpu_ns.load();
+      for (std::uint64_t i = 0; i < count; ++i) spin(stream(), asked, blocks);
+      return counters.gpu_ns.load() - before;
+    };
+    const std::uint64_t cost = launch(1);
+    EXPECT_EQ(shim().synchronize(stream()), CUDA_SUCCESS);
+    if (cost == kUnknownNs) return false;
+    const std::uint64_t gates_before = counters.gates.load(), gated_before = counters.gated.load();
+    const std::uint64_t total = launch(kLaunches);
+    EXPECT_EQ(shim().synchronize(stream()), CUDA_SUCCESS);
+    if (total != kLaunches * cost) return false;  // a new measurement came in between
+    measured = true;
+    EXPECT_GE(cost + asked / 100, asked);  // the driver's milliseconds are rounded
+    const std::uint64_t between = std::max<std::uint64_t>(board::kDefaultQuantumNs / cost, 1);
+    EXPECT_NEAR(static_cast<double>(counters.gates.load() - gates_before), static_cast<double>(kLaunches / between), 1)
+        << "kernels of " << cost << " ns";
+    EXPECT_EQ(counters.gated.load() - gated_before, kLaunches);
+    return true;
+  })) << "never twice the same cost";
+  EXPECT_TRUE(measured);
+}
+INSTANTIATE_TEST_SUITE_P(Ns, SpacingTest, testing::Values(5'000, 20'000, 70'000, 150'000),
+                         testing::PrintToStringParamName());
 
 TEST_F(ShimTest, KernelsLongerThanTheQuantumAreCountedByName) {
   add_other(kAbove);
   ASSERT_TRUE(eventually([&] {
-    spin(api().explicit_stream, 300'000);
-    api().synchronize(api().explicit_stream);
+    spin(stream(), 300'000);
+    EXPECT_EQ(shim().synchronize(stream()), CUDA_SUCCESS);
     return self().counters.long_launches.load() > 0;
   }));
   EXPECT_STREQ(self().long_kernels[0].name, "spin_ns");
-  EXPECT_GE(self().long_kernels[0].longest_ns.load(), 300'000u);
+  EXPECT_GT(self().long_kernels[0].longest_ns.load(), board::kDefaultQuantumNs);
   EXPECT_GT(self().long_kernels[0].launches.load(), 0u);
 }
 
@@ -69,114 +81,101 @@ TEST_F(ShimTest, KernelsLongerThanTheQuantumAreCountedByName) {
 
 struct Way {
   const char* name;
-  // Submits something that makes the word at `device` 7, from 0.
-  void (*submit)(ShimTest& test, CUdeviceptr device);
-  bool per_thread;
-  bool blocks;  // the call returns only when it is done
+  // Submits something that makes the word 7, from 0.
+  void (*submit)(const ShimTest& test, CUdeviceptr word);
+  bool blocks = false;      // the call returns only when it is done
+  bool per_thread = false;  // on the calling thread's default stream
 };
+std::ostream& operator<<(std::ostream& out, const Way& way) { return out << way.name; }
 
 class ClosedGateTest : public ShimTest, public testing::WithParamInterface<Way> {};
 
 TEST_P(ClosedGateTest, HoldsUntilItOpens) {
   add_other(kAbove);
   const Way& way = GetParam();
-  const CUdeviceptr word = zeroed_word();
+  const CUdeviceptr word = word_of(0);
   const std::uint64_t gates = self().counters.gates.load();
   freeze();
   std::atomic<bool> returned{false};
   std::thread program([&] {
-    ASSERT_EQ(api().set_current(api().context), CUDA_SUCCESS);
+    EXPECT_EQ(shim().set_current(context()), CUDA_SUCCESS);
     way.submit(*this, word);
     returned = true;
-    if (!way.blocks) {
-      ASSERT_EQ(way.per_thread ? api().synchronize_per_thread(nullptr) : api().synchronize_context(), CUDA_SUCCESS);
-    }
+    EXPECT_EQ(way.per_thread ? shim().synchronize_per_thread(nullptr) : shim().synchronize_context(), CUDA_SUCCESS);
   });
-  EXPECT_TRUE(eventually([&] { return self().counters.gates.load() > gates; })) << "it waits at the gate";
+  EXPECT_TRUE(eventually([&] { return self().counters.gates.load() > gates; })) << "the GPU waits at the gate";
   if (!way.blocks) {
-    EXPECT_TRUE(eventually([&] { return returned.load(); })) << "only the GPU waits, not the thread";
+    EXPECT_TRUE(eventually([&] { return returned.load(); })) << "but the thread does not";
   }
-  // Work that goes past the shim, and is submitted later, is done before it.
-  for (int i = 0; i < 5; ++i) past_the_shim();
-  EXPECT_EQ(*host_view(word), 0u);
+  for (int i = 0; i < 10; ++i) EXPECT_EQ(now(word), 0u) << "though the GPU does other work";
   if (way.blocks) {
     EXPECT_FALSE(returned.load());
   }
   thaw();
   program.join();
-  EXPECT_EQ(*host_view(word), 7u);
+  EXPECT_EQ(now(word), 7u);
 }
 
 const Way kWays[] = {
-    {"DefaultStream", [](ShimTest& test, CUdeviceptr word) { test.increment(nullptr, word, test.api().launch); }, false,
-     false},
+    {"DefaultStream", [](const ShimTest& t, CUdeviceptr word) { t.add_seven(t.shim().launch, nullptr, word); }},
     {"PerThreadStream",
-     [](ShimTest& test, CUdeviceptr word) { test.increment(nullptr, word, test.api().launch_per_thread); }, true, false},
+     [](const ShimTest& t, CUdeviceptr word) { t.add_seven(t.shim().launch_per_thread, nullptr, word); }, false, true},
     {"PerThreadHandle",
-     [](ShimTest& test, CUdeviceptr word) { test.increment(CU_STREAM_PER_THREAD, word, test.api().launch); }, true,
-     false},
-    {"ExplicitStream",
-     [](ShimTest& test, CUdeviceptr word) { test.increment(test.api().explicit_stream, word, test.api().launch); },
-     false, false},
+     [](const ShimTest& t, CUdeviceptr word) { t.add_seven(t.shim().launch, CU_STREAM_PER_THREAD, word); }, false,
+     true},
+    {"ExplicitStream", [](const ShimTest& t, CUdeviceptr word) { t.add_seven(t.shim().launch, t.stream(), word); }},
     {"CooperativeLaunch",
-     [](ShimTest& test, CUdeviceptr word) {
+     [](const ShimTest& t, CUdeviceptr word) {
        unsigned by = 7;
        void* params[] = {&word, &by};
-       EXPECT_EQ(test.api().launch_cooperative(test.api().increment, 1, 1, 1, 1, 1, 1, 0, test.api().explicit_stream,
-                                               params),
-                 CUDA_SUCCESS);
-     },
-     false, false},
-    {"LaunchWithAttributes",
-     [](ShimTest& test, CUdeviceptr word) {
+       EXPECT_EQ(t.shim().launch_cooperative(t.increment(), 1, 1, 1, 1, 1, 1, 0, t.stream(), params), CUDA_SUCCESS);
+     }},
+    {"LaunchByConfiguration",
+     [](const ShimTest& t, CUdeviceptr word) {
        unsigned by = 7;
        void* params[] = {&word, &by};
        CUlaunchConfig config = {};
        config.gridDimX = config.gridDimY = config.gridDimZ = 1;
        config.blockDimX = config.blockDimY = config.blockDimZ = 1;
-       config.hStream = test.api().explicit_stream;
-       EXPECT_EQ(test.api().launch_config(&config, test.api().increment, params, nullptr), CUDA_SUCCESS);
-     },
-     false, false},
+       config.hStream = t.stream();
+       EXPECT_EQ(t.shim().launch_config(&config, t.increment(), params, nullptr), CUDA_SUCCESS);
+     }},
     {"CopyToDevice",
-     [](ShimTest& test, CUdeviceptr word) {
-       static const unsigned seven = 7;
-       EXPECT_EQ(test.api().copy_to_device_async(word, &seven, sizeof seven, test.api().explicit_stream), CUDA_SUCCESS);
-     },
-     false, false},
+     [](const ShimTest& t, CUdeviceptr word) {
+       static const unsigned kSeven = 7;
+       EXPECT_EQ(t.shim().copy_to_device_async(word, &kSeven, sizeof kSeven, t.stream()), CUDA_SUCCESS);
+     }},
     {"CopyWithinDevice",
-     [](ShimTest& test, CUdeviceptr word) {
-       EXPECT_EQ(test.api().copy_within_device_async(word, test.seven(), 4, test.api().explicit_stream), CUDA_SUCCESS);
-     },
-     false, false},
+     [](const ShimTest& t, CUdeviceptr word) {
+       EXPECT_EQ(t.shim().copy_within_device_async(word, t.word_of(7), sizeof(unsigned), t.stream()), CUDA_SUCCESS);
+     }},
+    {"Memset", [](const ShimTest& t,
+                  CUdeviceptr word) { EXPECT_EQ(t.shim().memset_async(word, 7, 1, t.stream()), CUDA_SUCCESS); }},
     {"BlockingCopy",
-     [](ShimTest& test, CUdeviceptr word) {
-       EXPECT_EQ(test.api().copy_within_device_async(word, test.seven(), 4, nullptr), CUDA_SUCCESS);
+     [](const ShimTest& t, CUdeviceptr word) {
        unsigned back = 0;
-       EXPECT_EQ(test.api().copy_to_host(&back, word, sizeof back), CUDA_SUCCESS);
+       EXPECT_EQ(t.shim().memset_async(word, 7, 1, nullptr), CUDA_SUCCESS);
+       EXPECT_EQ(t.shim().copy_to_host(&back, word, sizeof back), CUDA_SUCCESS);
        EXPECT_EQ(back, 7u);
      },
-     false, true},
-    {"Memset",
-     [](ShimTest& test, CUdeviceptr word) {
-       EXPECT_EQ(test.api().memset_async(word, 7, 1, test.api().explicit_stream), CUDA_SUCCESS);
-     },
-     false, false},
+     true},
 };
 INSTANTIATE_TEST_SUITE_P(Ways, ClosedGateTest, testing::ValuesIn(kWays),
-                         [](const testing::TestParamInfo<Way>& info) { return info.param.name; });
+                         [](const testing::TestParamInfo<Way>& way) { return way.param.name; });
 
-TEST_F(ShimTest, EveryClosureIsWaitedForOnce) {
+TEST_F(ShimTest, EachClosureIsWaitedForOnce) {
   add_other(kAbove);
-  spin(api().explicit_stream, 1'000);
-  ASSERT_EQ(api().synchronize(api().explicit_stream), CUDA_SUCCESS);
+  set_quantum(3600 * kNanosPerSecond);  // spacing alone would ask for none
   for (int closure = 0; closure < 3; ++closure) {
+    const CUdeviceptr word = word_of(0);
     const std::uint64_t gates = self().counters.gates.load();
     freeze();
-    for (int i = 0; i < 3; ++i) past_increment(zeroed_word());
+    for (int i = 0; i < 3; ++i) add_seven(shim().launch, stream(), word);
     EXPECT_EQ(self().counters.gates.load(), gates + 1);
+    EXPECT_EQ(now(word), 0u);
     thaw();
-    ASSERT_EQ(api().synchronize(api().explicit_stream), CUDA_SUCCESS);
+    ASSERT_EQ(shim().synchronize(stream()), CUDA_SUCCESS);
+    EXPECT_EQ(now(word), 21u);
   }
 }
 
@@ -186,13 +185,13 @@ TEST_F(ShimTest, AHigherJobHoldsThoseBelowWhileItWorks) {
   const int below = add_other(kBelow), equal = add_other(kOwn), above = add_other(kAbove);
   the_board().linger_ns.store(0);
   const std::uint64_t closes = self().counters.closes.load();
-  const Parked parked(*this);
+  begin_work();
   EXPECT_EQ(self().active.load(), 1u);
   EXPECT_EQ(other(below).gate.load(), own_bit());
   EXPECT_EQ(other(equal).gate.load(), 0u);
   EXPECT_EQ(other(above).gate.load(), 0u);
-  parked.release();
-  ASSERT_EQ(api().synchronize(api().explicit_stream), CUDA_SUCCESS);
+  finish();
+  ASSERT_EQ(shim().synchronize(stream()), CUDA_SUCCESS);
   EXPECT_EQ(other(below).gate.load(), 0u) << "opened by the thread that waited, at once";
   EXPECT_EQ(self().active.load(), 0u);
   EXPECT_EQ(self().counters.closes.load(), closes + 1);
@@ -202,14 +201,14 @@ TEST_F(ShimTest, WorkThatNobodyWaitsForIsSeenToEnd) {
   const int below = add_other(kBelow);
   the_board().linger_ns.store(0);
   const std::uint64_t progress = self().progress.load();
-  const Parked parked(*this);
-  parked.release();
+  begin_work();
+  finish();
   EXPECT_TRUE(eventually([&] { return other(below).gate.load() == 0; }));
   EXPECT_GT(self().progress.load(), progress);
 }
 
 TEST_F(ShimTest, ANewcomerBelowIsHeldWithoutAnotherLaunch) {
-  const Parked parked(*this);
+  begin_work();
   const int below = add_other(kBelow);
   EXPECT_TRUE(eventually([&] { return other(below).gate.load() == own_bit(); }));
 }
@@ -217,8 +216,8 @@ TEST_F(ShimTest, ANewcomerBelowIsHeldWithoutAnotherLaunch) {
 TEST_F(ShimTest, ItLingersAndThenLetsGo) {
   const int below = add_other(kBelow);
   the_board().linger_ns.store(3600 * kNanosPerSecond);
-  spin(api().explicit_stream, 1'000);
-  ASSERT_EQ(api().synchronize(api().explicit_stream), CUDA_SUCCESS);
+  spin(stream(), 1'000);
+  ASSERT_EQ(shim().synchronize(stream()), CUDA_SUCCESS);
   EXPECT_EQ(other(below).gate.load(), own_bit()) << "work is done, but more may come";
   the_board().linger_ns.store(1);
   EXPECT_TRUE(eventually([&] { return other(below).gate.load() == 0; })) << "without another call";
@@ -226,7 +225,7 @@ TEST_F(ShimTest, ItLingersAndThenLetsGo) {
 
 TEST_F(ShimTest, AChangeOfPriorityIsFollowed) {
   const int first = add_other(kBelow);
-  const Parked parked(*this);
+  begin_work();
   EXPECT_EQ(other(first).gate.load(), own_bit());
   job_of(first).priority.store(kOwn);
   the_board().epoch.fetch_add(1);
@@ -240,17 +239,17 @@ TEST_F(ShimTest, AChangeOfPriorityIsFollowed) {
 
 TEST_F(ShimTest, TheDeadHoldNobody) {
   const int above = add_other(kAbove);
-  spin(api().explicit_stream, 1'000);
-  ASSERT_EQ(api().synchronize(api().explicit_stream), CUDA_SUCCESS);
+  spin(stream(), 1'000);
+  ASSERT_EQ(shim().synchronize(stream()), CUDA_SUCCESS);
   other(above).owner.store(own_identity() + (ProcessIdentity{1} << kPidBits));  // nobody's
-  board::close_gate(&the_board(), client_index(), board::closer_bit(above), now_ns());
+  board::close_gate(&the_board(), client(), board::closer_bit(above), now_ns());
   EXPECT_TRUE(eventually([&] { return self().gate.load() == 0; }));
 }
 
 TEST_F(ShimTest, TheStuckHoldNobodyAndAreCounted) {
   const int above = add_other(kAbove);
-  spin(api().explicit_stream, 1'000);
-  ASSERT_EQ(api().synchronize(api().explicit_stream), CUDA_SUCCESS);
+  spin(stream(), 1'000);
+  ASSERT_EQ(shim().synchronize(stream()), CUDA_SUCCESS);
   other(above).active_ns.store(now_ns());
   other(above).active.store(1);
   board::hold_below(&the_board(), above, now_ns());
@@ -263,12 +262,14 @@ TEST_F(ShimTest, TheStuckHoldNobodyAndAreCounted) {
 
 TEST_F(ShimTest, AForkedChildPassesThroughAndLeavesItsParentsSlotAlone) {
   add_other(kAbove);
-  spin(api().explicit_stream, 1'000);
+  spin(stream(), 1'000);
   const std::uint64_t launches = self().counters.launches.load();
   const pid_t child = fork();
   if (child == 0) {
-    spin_unchecked(api().explicit_stream);
-    _exit(api().synchronize_context() == CUDA_SUCCESS ? 1 : 5);
+    std::uint64_t ns = 1'000;
+    void* params[] = {&ns};
+    const CUresult launched = shim().launch(increment(), 1, 1, 1, 32, 1, 1, 0, stream(), params, nullptr);
+    _exit(launched == CUDA_SUCCESS || shim().synchronize_context() == CUDA_SUCCESS ? 1 : 5);
   }
   int status = 0;
   ASSERT_EQ(waitpid(child, &status, 0), child);
@@ -276,7 +277,7 @@ TEST_F(ShimTest, AForkedChildPassesThroughAndLeavesItsParentsSlotAlone) {
   EXPECT_EQ(self().counters.launches.load(), launches);
   EXPECT_EQ(self().live.load(), 1u);
   EXPECT_EQ(self().owner.load(), own_identity());
-  ASSERT_EQ(api().synchronize(api().explicit_stream), CUDA_SUCCESS);
+  ASSERT_EQ(shim().synchronize(stream()), CUDA_SUCCESS);
 }
 
 }  // namespace
