@@ -75,10 +75,10 @@ void become_active(Session* session) {
   if (session->self->active.load() != 0) return;
   session->self->active_ns.store(now);
   session->self->progress_ns.store(now);
-  session->self->active.store(1);
   if (session->can_hold.load(std::memory_order_relaxed)) {
     board::hold_below(session->board, session->client, now, &session->holding);
   }
+  session->self->active.store(1);  // last: another thread that sees it submits at once
 }
 
 // Sets again what a lost bit, a drop or a mute may have taken away.

@@ -9,6 +9,7 @@ import argparse
 import json
 import os
 import shutil
+import signal
 import statistics
 import subprocess
 import sys
@@ -89,32 +90,36 @@ def cell_priority(work, plan):
     high = {name: High() for name in ["alone"] + setups}
     low = {name: [] for name in ["alone"] + setups}
     reports = []
+
+    def start_pair(name, environment=None):
+        train = work.low(plan.seconds, "resnet", priority="low" if name == "sluice" else None, environment=environment)
+        serve = work.high(plan.seconds, plan.rate, "graph", priority="high" if name == "sluice" else None,
+                          environment=environment)
+        return [train, serve]
+
+    def run_pair(name, pair):
+        run_together(pair, plan.seconds)
+        train, serve = pair
+        high[name].add(serve)
+        low[name].append(train.iterations_per_s())
+        if name == "sluice":
+            reports.append({"low": train.sluice_report(), "high": serve.sluice_report()})
+
     for _ in range(plan.repeats):
-        job = work.high(plan.seconds, plan.rate, "graph")
-        run_together([job], plan.seconds)
-        high["alone"].add(job)
-        job = work.low(plan.seconds_low, "resnet")
-        run_together([job], plan.seconds_low)
-        low["alone"].append(job.iterations_per_s())
-        for name in setups:
-            managed = name == "sluice"
-
-            def pair(environment=None):
-                train = work.low(plan.seconds, "resnet", priority="low" if managed else None, environment=environment)
-                serve = work.high(plan.seconds, plan.rate, "graph", priority="high" if managed else None,
-                                  environment=environment)
-                run_together([train, serve], plan.seconds)
-                high[name].add(serve)
-                low[name].append(train.iterations_per_s())
-                if managed:
-                    reports.append({"low": train.sluice_report(), "high": serve.sluice_report()})
-
-            if name == "mps":
-                with Mps(work) as mps:
-                    pair(mps.environment)
-                    work.end_all()
-            else:
-                pair()
+        # All are started now, so that none waits for another's imports; none touches the GPU before its turn.
+        serve_alone = work.high(plan.seconds, plan.rate, "graph")
+        train_alone = work.low(plan.seconds_low, "resnet")
+        pairs = {name: start_pair(name) for name in setups if name != "mps"}
+        run_together([serve_alone], plan.seconds)
+        high["alone"].add(serve_alone)
+        run_together([train_alone], plan.seconds_low)
+        low["alone"].append(train_alone.iterations_per_s())
+        for name, pair in pairs.items():
+            run_pair(name, pair)
+        if plan.mps:
+            with Mps(work) as mps:
+                run_pair("mps", start_pair("mps", mps.environment))
+                work.end_all()
         work.end_all()
     alone_service_s = high["alone"].summary()["service_p50_us"] * 1e-6
     left = 1 - plan.rate * alone_service_s
@@ -178,22 +183,23 @@ def cell_alone(work, plan, program, mode):
 
 def cell_shares(work, plan):
     """Two training jobs of equal priority with shares 3 and 1."""
-    alone, three, one = [], [], []
+    alone, three, one, reports = [], [], [], []
     for _ in range(plan.repeats):
         job = work.low(plan.seconds_low, "resnet")
+        pair = [work.low(plan.seconds, "resnet", priority="normal", share=share) for share in (3, 1)]
         run_together([job], plan.seconds_low)
         alone.append(job.iterations_per_s())
-        work.end_all()
-        pair = [work.low(plan.seconds, "resnet", priority="normal", share=share) for share in (3, 1)]
+        job.end()
         run_together(pair, plan.seconds)
         three.append(pair[0].iterations_per_s())
         one.append(pair[1].iterations_per_s())
+        reports.append([job.sluice_report() for job in pair])
         work.end_all()
     each = [a / b for a, b in zip(three, one)]
     ratio = statistics.mean(three) / statistics.mean(one)
     total = (statistics.mean(three) + statistics.mean(one)) / statistics.mean(alone)
     return {"alone_per_s": alone, "share_3_per_s": three, "share_1_per_s": one, "together_ratio": total,
-            "rows": [row("equals with shares 3:1, progress / alone as a ratio", ratio, "2.7 - 3.3", "2.9 - 3.1",
+            "sluice_reports": reports, "rows": [row("equals with shares 3:1, progress / alone as a ratio", ratio, "2.7 - 3.3", "2.9 - 3.1",
                          2.7 <= ratio <= 3.3, spread=spread(each), together_to_alone=total)]}
 
 
@@ -206,10 +212,10 @@ def cell_many(work, plan):
     rates = []
     for _ in range(plan.repeats):
         job = work.high(plan.seconds, plan.rate, "graph")
+        serve = work.high(plan.seconds, plan.rate, "graph", priority="high")
         run_together([job], plan.seconds)
         high["alone"].add(job)
-        work.end_all()
-        serve = work.high(plan.seconds, plan.rate, "graph", priority="high")
+        job.end()
         serve.wait_for("imported", 120)
         low = [work.start([program, "--json"], priority="low") for _ in range(plan.many)]
         for job in low:
@@ -313,6 +319,8 @@ def main():
     if options.mps and shutil.which("nvidia-cuda-mps-control") is None:
         parser.error("--mps: nvidia-cuda-mps-control is not installed")
     plan = Plan(options)
+    # Whoever ends this early, a time limit say, ends the jobs too: a job left behind would spoil the next run.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     os.makedirs(options.out, exist_ok=True)
     print(f"about {sum(CELLS[name][1](plan) for name in cells) / 60:.1f} minutes", flush=True)
 
