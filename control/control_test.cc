@@ -245,6 +245,7 @@ TEST_F(ServerTest, AReplyMayComeLaterFromAnotherThread) {
     threads.emplace_back([message, reply] { reply({{"got", message["op"]}}); });
   });
   for (int i = 0; i < 20; ++i) EXPECT_TRUE(request(directory_.path(), {{"op", "hello"}}, kLong).ok());
+  stop();  // from here on `threads` is this thread's alone
   for (std::thread& thread : threads) thread.join();
 }
 
@@ -267,6 +268,7 @@ TEST_F(ServerTest, ARequestWithoutAnswerRunsIntoItsDeadline) {
   start([&](const Json&, Server::Reply reply) { kept.push_back(std::move(reply)); });
   EXPECT_EQ(request(directory_.path(), {{"op", "hello"}}, 20 * kNanosPerMilli).status().code(),
             Code::kDeadlineExceeded);
+  stop();  // before `kept` goes
 }
 
 TEST_F(ServerTest, ManyClientsAtOnce) {
