@@ -54,7 +54,8 @@ StreamState* look_up(std::uintptr_t key) {
   return nullptr;
 }
 
-// REQUIRES: table_lock held.
+// A state that only look_up's chain knows yet: the caller fills it in and stores its key, which shows it to the marker
+// thread. REQUIRES: table_lock held.
 StreamState* insert(std::uintptr_t key) {
   int index;
   if (free_first >= 0) {
@@ -81,7 +82,6 @@ StreamState* insert(std::uintptr_t key) {
   std::size_t bucket = slot_of(key, kBuckets);
   stream.next = buckets[bucket];
   buckets[bucket] = index + 1;
-  stream.key.store(key);
   if (index == used.load()) used.store(index + 1);
   return &stream;
 }
@@ -140,6 +140,7 @@ StreamState* find_stream(CUstream handle, bool per_thread) {
       stream->context = context;
       stream->handle = is_per_thread ? CU_STREAM_PER_THREAD : is_default ? CU_STREAM_LEGACY : handle;
       stream->session = attach(context);
+      stream->key.store(key);
     }
   }
   cached.stream = stream;

@@ -144,7 +144,7 @@ void start_threads() {
 void wake_pump() { pump_alarm.wake(); }
 void wake_marker() { marker_alarm.wake(); }
 
-std::uint32_t marker_word(int stream_index) { return marker_words[stream_index]; }
+std::uint32_t marker_word(int stream_index) { return __atomic_load_n(&marker_words[stream_index], __ATOMIC_ACQUIRE); }
 void* marker_memory() { return const_cast<std::uint32_t*>(marker_words); }
 std::size_t marker_bytes() { return sizeof marker_words; }
 
