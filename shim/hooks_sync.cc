@@ -36,8 +36,8 @@ Recorded& entry_of(CUevent event) {
 
 void note_record(CUevent event, CUstream handle, bool per_thread) {
   StreamState* stream = find_stream(handle, per_thread);
-  if (stream == nullptr || stream->session == nullptr || !stream->session->contended.load(std::memory_order_relaxed))
-    return;
+  const Session* session = stream != nullptr ? stream->session.load() : nullptr;
+  if (session == nullptr || !session->contended.load(std::memory_order_relaxed)) return;
   if (is_capturing(*stream)) return;
   Guard guard(recorded_lock);
   entry_of(event) = {event, stream, stream->key.load(), stream->submitted.load()};
@@ -85,15 +85,17 @@ class ContextWait {
   explicit ContextWait(CUcontext context) : context_(context), count_(stream_count()) {
     for (int i = 0; i < count_; ++i) {
       StreamState* stream = mine(i);
-      submitted_[i] = stream != nullptr ? stream->submitted.load() : 0;
-      if (stream != nullptr) stream->waiters.fetch_add(1);
+      key_[i] = stream != nullptr ? stream->key.load() : 0;
+      if (stream == nullptr) continue;
+      submitted_[i] = stream->submitted.load();
+      stream->waiters.fetch_add(1);
     }
   }
   void done(CUresult result) {
     for (int i = 0; i < count_; ++i) {
-      if (submitted_[i] == 0) continue;
-      StreamState* stream = mine(i);
-      if (stream == nullptr) continue;
+      if (key_[i] == 0) continue;
+      StreamState* stream = stream_at(i);
+      if (stream == nullptr || stream->key.load() != key_[i]) continue;  // it went, and another may have its state
       stream->waiters.fetch_sub(1);
       if (result == CUDA_SUCCESS) completed(stream, submitted_[i]);
     }
@@ -109,6 +111,7 @@ class ContextWait {
   }
   CUcontext context_;
   int count_;
+  std::uintptr_t key_[kStreams];  // 0: not waited for
   std::uint64_t submitted_[kStreams];
 };
 

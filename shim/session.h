@@ -52,10 +52,11 @@ inline constexpr std::uint32_t kMarkers = 64;  // in flight, a stream
 struct StreamState {
   std::atomic<std::uintptr_t> key{0};  // the handle, or for the default streams a value made from context and thread
   CUstream handle = nullptr;           // explicit: never the null handle, whose meaning depends on the entry point
-  CUcontext context = nullptr;
-  Session* session = nullptr;  // null: this GPU is not managed
-  int index = 0;               // of its marker word
-  int next = 0;                // in its hash bucket
+  // Atomic, because who looks at all streams may look at one that is just being given to a new stream.
+  std::atomic<CUcontext> context{nullptr};
+  std::atomic<Session*> session{nullptr};  // null: this GPU is not managed
+  int index = 0;                           // of its marker word
+  int next = 0;                            // in its hash bucket
 
   std::atomic<std::uint64_t> submitted{0};
   std::atomic<std::uint64_t> completed{0};

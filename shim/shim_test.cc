@@ -207,6 +207,36 @@ TEST_F(ShimTest, WorkThatNobodyWaitsForIsSeenToEnd) {
   EXPECT_GT(self().progress.load(), progress);
 }
 
+// In the middle of their work, too: what was submitted to a stream that is gone counts as done.
+TEST_F(ShimTest, StreamsComeAndGo) {
+  const int below = add_other(kBelow);
+  the_board().linger_ns.store(0);
+  std::vector<std::thread> threads;
+  for (int thread = 0; thread < 4; ++thread) {
+    threads.emplace_back([this] {
+      EXPECT_EQ(shim().set_current(context()), CUDA_SUCCESS);
+      for (int i = 0; i < 100; ++i) {
+        CUstream short_lived = nullptr;
+        EXPECT_EQ(shim().stream_create(&short_lived, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+        for (int n = 0; n < 3; ++n) spin(short_lived, 20'000);
+        if (i % 2 == 0) {
+          EXPECT_EQ(shim().synchronize(short_lived), CUDA_SUCCESS);
+        }
+        EXPECT_EQ(shim().stream_destroy(short_lived), CUDA_SUCCESS);
+      }
+    });
+  }
+  std::atomic<bool> over{false};
+  std::thread waiter([&] {
+    EXPECT_EQ(shim().set_current(context()), CUDA_SUCCESS);
+    while (!over.load()) EXPECT_EQ(shim().synchronize_context(), CUDA_SUCCESS);
+  });
+  for (std::thread& thread : threads) thread.join();
+  over = true;
+  waiter.join();
+  EXPECT_TRUE(eventually([&] { return self().active.load() == 0 && other(below).gate.load() == 0; }));
+}
+
 TEST_F(ShimTest, ANewcomerBelowIsHeldWithoutAnotherLaunch) {
   begin_work();
   const int below = add_other(kBelow);

@@ -52,6 +52,7 @@ struct Api {
     get(&module_load, "cuModuleLoadData");
     get(&get_function, "cuModuleGetFunction");
     get(&stream_create, "cuStreamCreate");
+    get(&stream_destroy, "cuStreamDestroy_v2");
     get(&synchronize, "cuStreamSynchronize");
     get(&synchronize_per_thread, "cuStreamSynchronize_ptsz");
     get(&wait_value, "cuStreamWaitValue64_v2");
@@ -77,6 +78,7 @@ struct Api {
   decltype(&::cuModuleLoadData) module_load;
   decltype(&::cuModuleGetFunction) get_function;
   decltype(&::cuStreamCreate) stream_create;
+  decltype(&::cuStreamDestroy) stream_destroy;
   decltype(&::cuStreamSynchronize) synchronize, synchronize_per_thread;
   decltype(&::cuStreamWaitValue64) wait_value;
   decltype(&::cuLaunchKernel) launch, launch_per_thread;

@@ -62,13 +62,14 @@ void* pump(void*) {
 }
 
 // Looks at every stream: takes in markers that the GPU has written, and marks streams that have gone quiet with work
-// outstanding and nobody waiting for it.
+// outstanding and nobody waiting for it. REQUIRES: driver_lock held, so that no stream goes meanwhile.
 enum class Outstanding { kNone, kSome, kHolding };  // the last: and jobs below are held meanwhile
 Outstanding look_at_streams() {
   Outstanding found = Outstanding::kNone;
   for (int i = 0; i < stream_count(); ++i) {
     StreamState* stream = stream_at(i);
-    if (stream == nullptr || stream->session == nullptr || !stream->session->contended.load()) continue;
+    const Session* session = stream != nullptr ? stream->session.load() : nullptr;
+    if (session == nullptr || !session->contended.load()) continue;
     const std::uint32_t written = marker_word(i);
     if (static_cast<std::int32_t>(written - stream->marker_seen.load()) > 0) {
       stream->marker_seen.store(written);
@@ -77,16 +78,14 @@ Outstanding look_at_streams() {
     const std::uint64_t submitted = stream->submitted.load();
     if (stream->completed.load() >= submitted) continue;
     if (found == Outstanding::kNone) found = Outstanding::kSome;
-    if (stream->session->can_hold.load()) found = Outstanding::kHolding;
+    if (session->can_hold.load()) found = Outstanding::kHolding;
     // The last marker says when all is done, or there is none yet for what was submitted last.
     const std::uint32_t last = stream->marker_value.load();
     if (last != stream->marker_seen.load() && stream->marker_targets[last % kMarkers].load() >= submitted) continue;
     const bool quiet = stream->quiet_submitted == submitted && stream->waiters.load() == 0;
     stream->quiet_submitted = submitted;
     // The per-thread stream's handle means another stream in this thread: its own thread marks it.
-    if (!quiet || stream->handle == CU_STREAM_PER_THREAD) continue;
-    Guard guard(driver_lock());
-    if (any_capture() || stream_at(i) != stream) continue;
+    if (!quiet || stream->handle == CU_STREAM_PER_THREAD || any_capture()) continue;
     if (real.ctx_set_current(stream->context) == CUDA_SUCCESS) enqueue_marker(stream);
   }
   return found;
@@ -103,8 +102,9 @@ void* marker(void*) {
   while (enabled()) {
     bool contended = false;
     for (int i = 0; Session* session = session_at(i); ++i) contended |= session->contended.load();
-    const Outstanding found = look_at_streams();
+    Outstanding found = Outstanding::kSome;
     if (driver_lock().try_lock()) {  // else the application is destroying something: next time
+      found = look_at_streams();
       collect_samples();
       driver_lock().unlock();
     }
