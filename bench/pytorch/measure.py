@@ -256,7 +256,7 @@ class Plan:
         self.alone_repeats = 1 if options.quick else options.alone_repeats
         self.seconds = 2 if options.quick else max(1, round(options.requests / options.rate / self.repeats * 1.04, 1))
         self.seconds_low = 2 if options.quick else 8
-        self.seconds_alone = 2 if options.quick else 5
+        self.seconds_alone = 2 if options.quick else options.alone_seconds
         self.many = options.many
         self.mps = options.mps
 
@@ -306,6 +306,7 @@ def main():
     parser.add_argument("--requests", type=int, default=5000, help="requests in each cell's setup")
     parser.add_argument("--repeats", type=int, default=2, help="interleaved runs that these are spread over")
     parser.add_argument("--alone-repeats", type=int, default=3, help="runs in the cells of one job alone")
+    parser.add_argument("--alone-seconds", type=float, default=5, help="length of each of these runs")
     parser.add_argument("--many", type=int, default=32, help="low jobs in the cell `many`")
     parser.add_argument("--mps", action="store_true", help="measure MPS too, in the cell `priority`")
     parser.add_argument("--quick", action="store_true", help="very short runs, to see that everything works")
