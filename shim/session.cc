@@ -186,6 +186,9 @@ Session* attach(CUcontext context) {
   real.device_get_attribute(&wait64, CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS, device);
   session.wait64 = wait64 != 0 && real.stream_wait_value64 != nullptr;
   refresh(&session);
+  // Handlers run in reverse order: registered now, after the driver's own, this opens the gate before the driver ends
+  // its contexts, which may wait for what is parked at it.
+  if (index == 0) std::atexit(shut_down);
   session_used.store(index + 1, std::memory_order_release);
   start_threads();
   return &session;

@@ -136,7 +136,8 @@ class Board:
 
 class SurviveTest(unittest.TestCase):
     def setUp(self):
-        self.folder = tempfile.mkdtemp(prefix="sluice-survive-")
+        # A real driver registers only memory of a memory file system.
+        self.folder = tempfile.mkdtemp(prefix="sluice-survive-", dir="/dev/shm")
         self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
         self.runtime = os.path.join(self.folder, "runtime")
         os.mkdir(self.runtime, 0o700)
