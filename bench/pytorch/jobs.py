@@ -21,8 +21,9 @@ class Failure(Exception):
 class Workspace:
     """The jobs of one call, their files, and the environment that they share. Use it as a context manager."""
 
-    def __init__(self, sluice):
+    def __init__(self, sluice, linger=None):
         self.sluice = os.path.abspath(sluice)
+        self.linger = linger
         self.directory = tempfile.mkdtemp(prefix="sluice-measure-", dir="/dev/shm")
         self.runtime = os.path.join(self.directory, "runtime")
         os.mkdir(self.runtime, 0o700)
@@ -61,6 +62,8 @@ class Workspace:
             run = [self.sluice, "run", "--priority", str(priority), "--report", os.path.join(directory, "sluice.json")]
             if share is not None:
                 run += ["--share", str(share)]
+            if self.linger is not None:
+                run += ["--linger", self.linger]
             full = run + ["--"] + full
         merged = dict(self.environment, SLUICE_LATENCY_FILE=os.path.join(directory, "latency"), **(environment or {}))
         job.launch(full, merged)

@@ -308,6 +308,7 @@ def main():
     parser.add_argument("--alone-repeats", type=int, default=3, help="runs in the cells of one job alone")
     parser.add_argument("--alone-seconds", type=float, default=5, help="length of each of these runs")
     parser.add_argument("--many", type=int, default=32, help="low jobs in the cell `many`")
+    parser.add_argument("--linger", help="of the high job, as `sluice run --linger` takes it (default: Sluice's own)")
     parser.add_argument("--mps", action="store_true", help="measure MPS too, in the cell `priority`")
     parser.add_argument("--quick", action="store_true", help="very short runs, to see that everything works")
     options = parser.parse_args()
@@ -330,7 +331,7 @@ def main():
     for name in cells:
         began = time.monotonic()
         try:
-            with Workspace(options.sluice) as work:
+            with Workspace(options.sluice, options.linger) as work:
                 results[name] = CELLS[name][0](work, plan)
         except Failure as failure:
             results[name] = {"error": str(failure)}
