@@ -1,6 +1,6 @@
 """What must be survived and needs no real GPU to be shown: survive_test.py BUILD --emulator [TEST...]
 
-SLUICE_SURVIVE_JOBS is how many jobs the test of many jobs starts and ends (100).
+SLUICE_SURVIVE_JOBS is how many jobs the tests of many jobs start and end (40).
 """
 import os
 import resource
@@ -13,7 +13,7 @@ import time
 import survive_gpu_test
 from survive_gpu_test import SurviveTest, wait_until
 
-JOBS = int(os.environ.get("SLUICE_SURVIVE_JOBS", "100"))
+JOBS = int(os.environ.get("SLUICE_SURVIVE_JOBS", "40"))
 
 
 class Stopped(SurviveTest):
