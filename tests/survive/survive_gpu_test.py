@@ -285,6 +285,18 @@ class Killed(SurviveTest):
         self.assertEqual((low.finish(), high.exit_code()), (0, 128 + signal.SIGKILL))
         self.assert_nothing_left(board)
 
+    def test_the_high_job_killed_with_its_run_and_the_daemon(self):
+        low, high, board, expected = self.held_pair()
+        os.kill(self.daemon(board), signal.SIGKILL)
+        high.process.kill()
+        high.process.wait()
+        self.wait_held(low, board)
+        killed_ns = time.monotonic_ns()
+        os.kill(high.pid, signal.SIGKILL)  # nobody but the held one itself is there to notice
+        self.assert_soon_open(board, low, killed_ns)
+        self.assertEqual((low.answer(), low.finish()), (expected, 0))
+        self.assert_nothing_left(board, daemon_was_killed=True)
+
     def test_the_low_job_killed_while_it_is_held(self):
         low, high, board, _ = self.held_pair()
         os.kill(low.pid, signal.SIGKILL)
