@@ -41,6 +41,7 @@ std::string fork_and_exec(const std::string& lines) {
   std::istringstream in(lines);
   for (std::string line; std::getline(in, line, ';');) words.push_back(line);
   std::vector<char*> arguments;
+  arguments.reserve(words.size() + 1);
   for (std::string& word : words) arguments.push_back(word.data());
   arguments.push_back(nullptr);
   std::fflush(stdout);

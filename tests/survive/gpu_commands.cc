@@ -204,6 +204,7 @@ std::string threads(const std::string& count) {
   std::vector<CUdeviceptr> own(static_cast<std::size_t>(all));
   for (CUdeviceptr& memory : own) memory = filled(0);
   std::vector<std::thread> running;
+  running.reserve(own.size());
   for (int i = 0; i < all; ++i) {
     running.emplace_back([i, memory = own[static_cast<std::size_t>(i)]] {
       need(device.api.set_current(context), "cuCtxSetCurrent");
