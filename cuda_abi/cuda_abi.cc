@@ -67,11 +67,4 @@ const Entry* find_symbol(const char* symbol) {
   return nullptr;
 }
 
-bool newer_than_known(const char* name, int version) {
-  if (version > kCudaVersion) return true;
-  if (!name) return false;
-  const Entry* e = first_of(name);
-  return e == std::end(kEntries) || std::strcmp(e->name, name) != 0;
-}
-
 }  // namespace sluice::cuda_abi

@@ -38,7 +38,6 @@ int nvmlInit_v2() {
 }
 int nvmlShutdown() { return kSuccess; }
 const char* nvmlErrorString(int) { return "the fake's error"; }
-int nvmlSystemGetDriverVersion(char* out, unsigned int bytes) { return put(out, bytes, "580.1"); }
 int nvmlDeviceGetCount_v2(unsigned int* count) {
   *count = 3;
   return kSuccess;

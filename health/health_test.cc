@@ -19,7 +19,6 @@ std::shared_ptr<Nvml> fake() {
 TEST(Nvml, DevicesAndWhatTheyAnswer) {
   const auto nvml = fake();
   EXPECT_FALSE(nvml->simulated());
-  EXPECT_EQ(nvml->driver_version(), "580.1");
   const auto devices = nvml->devices();
   ASSERT_TRUE(devices.ok());
   ASSERT_EQ(devices->size(), 3u);
@@ -38,7 +37,6 @@ TEST(Nvml, WhatIsNotSupportedIsAbsentNotZero) {
   EXPECT_FALSE(poor.memory_total_bytes.has_value());
   EXPECT_FALSE(poor.memory_used_bytes.has_value());
   EXPECT_FALSE(poor.utilization_ratio.has_value());
-  EXPECT_EQ(poor.pci_address, "");
 }
 
 TEST(Nvml, ALostCardKeepsItsPlace) {

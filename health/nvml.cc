@@ -15,13 +15,11 @@ struct Nvml::Functions {
   Return (*init)();
   Return (*shutdown)();
   const char* (*error_string)(Return);
-  Return (*driver_version)(char*, unsigned int);
   Return (*count)(unsigned int*);
   Return (*by_index)(unsigned int, DeviceHandle*);
   Return (*by_uuid)(const char*, DeviceHandle*);
   Return (*uuid)(DeviceHandle, char*, unsigned int);
   Return (*name)(DeviceHandle, char*, unsigned int);
-  Return (*pci_info)(DeviceHandle, nvml::PciInfo*);
   Return (*memory)(DeviceHandle, nvml::Memory*);
   Return (*memory_v2)(DeviceHandle, nvml::MemoryV2*);
   Return (*utilization)(DeviceHandle, nvml::Utilization*);
@@ -68,13 +66,11 @@ Result<std::shared_ptr<Nvml>> Nvml::open(const char* path) {
   load(library, f->init, "nvmlInit_v2");
   load(library, f->shutdown, "nvmlShutdown");
   load(library, f->error_string, "nvmlErrorString");
-  load(library, f->driver_version, "nvmlSystemGetDriverVersion");
   load(library, f->count, "nvmlDeviceGetCount_v2");
   load(library, f->by_index, "nvmlDeviceGetHandleByIndex_v2");
   load(library, f->by_uuid, "nvmlDeviceGetHandleByUUID");
   load(library, f->uuid, "nvmlDeviceGetUUID");
   load(library, f->name, "nvmlDeviceGetName");
-  load(library, f->pci_info, "nvmlDeviceGetPciInfo_v3", "nvmlDeviceGetPciInfo_v2");
   load(library, f->memory, "nvmlDeviceGetMemoryInfo");
   load(library, f->memory_v2, "nvmlDeviceGetMemoryInfo_v2");
   load(library, f->utilization, "nvmlDeviceGetUtilizationRates");
@@ -94,13 +90,6 @@ Result<std::shared_ptr<Nvml>> Nvml::open(const char* path) {
 
 bool Nvml::simulated() const { return functions_->simulated; }
 
-std::string Nvml::driver_version() const {
-  char text[nvml::kDriverVersionBytes] = {};
-  const bool known =
-      functions_->driver_version != nullptr && functions_->driver_version(text, sizeof text) == nvml::kSuccess;
-  return known ? text : "";
-}
-
 Result<std::vector<Device>> Nvml::devices() const {
   const Functions& f = *functions_;
   unsigned int count = 0;
@@ -117,8 +106,6 @@ Result<std::vector<Device>> Nvml::devices() const {
     static_assert(nvml::kNameBytes <= nvml::kUuidBytes);
     if (f.uuid(handle, text, sizeof text) == nvml::kSuccess) device.uuid = text;
     if (f.name != nullptr && f.name(handle, text, nvml::kNameBytes) == nvml::kSuccess) device.name = text;
-    nvml::PciInfo pci{};
-    if (f.pci_info != nullptr && f.pci_info(handle, &pci) == nvml::kSuccess) device.pci_address = pci.bus_id;
     // The second version leaves out what the driver reserves for itself, as nvidia-smi does.
     nvml::MemoryV2 exact{};
     exact.version = nvml::kMemoryV2;

@@ -25,12 +25,6 @@ struct Utilization {
   unsigned int gpu, memory;  // per cent
 };
 
-struct PciInfo {
-  char bus_id_legacy[16];
-  unsigned int domain, bus, device, pci_device_id, pci_subsystem_id;
-  char bus_id[32];
-};
-
 // Of nvmlDeviceGetComputeRunningProcesses_v2 and _v3.
 struct ProcessInfo {
   unsigned int pid;
@@ -41,6 +35,5 @@ inline constexpr unsigned long long kNotAvailable = ~0ull;
 
 inline constexpr unsigned int kNameBytes = 96;
 inline constexpr unsigned int kUuidBytes = 96;
-inline constexpr unsigned int kDriverVersionBytes = 80;
 
 }  // namespace sluice::health::nvml

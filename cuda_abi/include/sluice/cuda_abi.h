@@ -60,11 +60,6 @@ const Entry* find(const char* name, int version, std::uint64_t flags);
 // The entry whose exported symbol is `symbol`, null if there is none.
 const Entry* find_symbol(const char* symbol);
 
-// True if a driver may know an ABI for this request that this table does not: the name is unknown, or `version` is
-// above kCudaVersion. What find() says is then a guess; drivers return the very address that they export, so comparing
-// it with that of the entry's symbol settles it.
-bool newer_than_known(const char* name, int version);
-
 // Sums over the arrays of batched calls, in bytes; 0 for a null array.
 inline std::uint64_t sum(const std::size_t* sizes, std::size_t count) {
   std::uint64_t total = 0;

@@ -21,7 +21,6 @@ struct Device {
   int index = 0;     // NVML's, which is the order of PCI addresses
   std::string uuid;  // "GPU-xxxxxxxx-..."; "" when the card does not answer
   std::string name;
-  std::string pci_address;  // "00000000:3B:00.0", "" when unknown
   std::optional<std::uint64_t> memory_total_bytes;
   std::optional<std::uint64_t> memory_used_bytes;
   std::optional<double> utilization_ratio;  // of the last sample period in which any kernel ran
@@ -52,8 +51,7 @@ class Nvml {
   Nvml(const Nvml&) = delete;
   Nvml& operator=(const Nvml&) = delete;
 
-  bool simulated() const;              // it is the emulator's
-  std::string driver_version() const;  // "580.159.03"; "" when unknown
+  bool simulated() const;  // it is the emulator's
 
   // All GPUs, in NVML's order. A card that fails keeps its place, with what it did answer.
   // Errors: kUnavailable when NVML cannot even count them.

@@ -13,17 +13,17 @@ namespace sluice {
 // The numeric values are gRPC's (https://grpc.io/docs/guides/status-codes/).
 enum class Code : int {
   kOk = 0,
-  kInvalidArgument = 3,    // bad usage or input: exit code 2
-  kDeadlineExceeded = 4,   // took longer than allowed; retrying can help
+  kInvalidArgument = 3,   // bad usage or input: exit code 2
+  kDeadlineExceeded = 4,  // took longer than allowed; retrying can help
   kNotFound = 5,
   kAlreadyExists = 6,
   kPermissionDenied = 7,
   kResourceExhausted = 8,  // no free slot, no memory, no space on /dev/shm
   kFailedPrecondition = 9,
-  kAborted = 10,           // lost a race; retry
+  kAborted = 10,  // lost a race; retry
   kUnimplemented = 12,
   kInternal = 13,
-  kUnavailable = 14,       // no device, no driver, no daemon: exit code 3 where it is a device
+  kUnavailable = 14,  // no device, no driver, no daemon: exit code 3 where it is a device
 };
 
 // The code's gRPC name, such as "NOT_FOUND". Never null.
@@ -52,7 +52,7 @@ class [[nodiscard]] Status {
 template <class T>
 class [[nodiscard]] Result {
  public:
-  Result(T value) : value_(std::move(value)) {}         // NOLINT(google-explicit-constructor)
+  Result(T value) : value_(std::move(value)) {}          // NOLINT(google-explicit-constructor)
   Result(Status status) : status_(std::move(status)) {}  // NOLINT(google-explicit-constructor): REQUIRES: !status.ok()
 
   bool ok() const { return status_.ok(); }

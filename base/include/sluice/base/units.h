@@ -12,10 +12,7 @@ namespace sluice {
 // "90s", "1.5m", "2h", "250ms", "100us"; a bare number is seconds. Errors: kInvalidArgument.
 Result<std::uint64_t> parse_duration_ns(std::string_view text);
 
-// "512M", "1.5G", "6GiB", "1024": binary multiples, as nvidia-smi counts. Errors: kInvalidArgument.
-Result<std::uint64_t> parse_bytes(std::string_view text);
-
-// 1536 MiB as "1.5 GiB"; 0 as "0 B".
+// 1536 MiB as "1.50 GiB"; 0 as "0 B".
 std::string format_bytes(std::uint64_t bytes);
 
 // 1234567 ns as "1.23 ms"; three significant digits.
