@@ -124,7 +124,7 @@ void fill(Board* board, const char* device, const char* device_name, bool simula
   snprintf(board->device_name, sizeof board->device_name, "%s", device_name);
   board->simulated.store(simulated ? 1 : 0);
   board->quantum_ns.store(kDefaultQuantumNs);
-  board->linger_ns.store(kLingerAuto);
+  board->linger_ns.store(kDefaultLingerNs);
   board->next_job_id.store(1);
   for (Client& client : board->clients) client.job.store(kNoJob);
   board->ready.store(1);

@@ -22,7 +22,7 @@ TEST_F(FileTest, ANewBoardIsFilledAndPrivate) {
   EXPECT_STREQ(board_->device_name, "Test GPU");
   EXPECT_EQ(board_->simulated.load(), 1u);
   EXPECT_EQ(board_->quantum_ns.load(), kDefaultQuantumNs);
-  EXPECT_EQ(board_->linger_ns.load(), kLingerAuto);
+  EXPECT_EQ(board_->linger_ns.load(), kDefaultLingerNs);
   struct stat st;
   ASSERT_EQ(stat(path_, &st), 0);
   EXPECT_EQ(st.st_mode & 0777, 0600u);

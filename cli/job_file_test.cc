@@ -58,7 +58,7 @@ working_directory = "runs"
   EXPECT_EQ(train.share, 3u);
   EXPECT_THAT(train.gpu.names, ElementsAre("0", "1"));
   EXPECT_EQ(train.duration_ns, 90'000'000'000u);
-  EXPECT_EQ(train.linger_ns, board::kLingerAuto);
+  EXPECT_EQ(train.linger_ns, board::kDefaultLingerNs);
   EXPECT_EQ(train.working_directory, "/etc/runs") << "relative to the file";
 }
 

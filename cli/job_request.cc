@@ -76,7 +76,7 @@ Result<unsigned> parse_leave_below(std::string_view text) {
 }
 
 Result<std::uint64_t> parse_linger(std::string_view text) {
-  if (text == "auto") return board::kLingerAuto;
+  if (text == "auto") return board::kDefaultLingerNs;
   Result<std::uint64_t> parsed = parse_duration_ns(text);
   if (parsed.ok() && *parsed <= kNanosPerSecond) return parsed;
   return Status::error(Code::kInvalidArgument, "%s is no linger; use auto or a duration of at most 1s, such as 200us",

@@ -52,7 +52,7 @@ Result<unsigned> parse_share(std::string_view text);
 // "5", "5%" or "2.5": per cent, 0 to 90. Returns permille. Errors: kInvalidArgument.
 Result<unsigned> parse_leave_below(std::string_view text);
 
-// "auto" or a duration of at most 1 s. Returns nanoseconds, board::kLingerAuto for auto. Errors: kInvalidArgument.
+// "auto" for board::kDefaultLingerNs, or a duration of at most 1 s. Returns nanoseconds. Errors: kInvalidArgument.
 Result<std::uint64_t> parse_linger(std::string_view text);
 
 // "auto", "auto:2", "0", "0,1", "GPU-6ab0...". Errors: kInvalidArgument.

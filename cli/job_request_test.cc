@@ -44,7 +44,7 @@ TEST(JobRequest, LeaveBelow) {
 }
 
 TEST(JobRequest, Linger) {
-  EXPECT_EQ(*parse_linger("auto"), board::kLingerAuto);
+  EXPECT_EQ(*parse_linger("auto"), board::kDefaultLingerNs);
   EXPECT_EQ(*parse_linger("200us"), 200'000u);
   for (const char* text : {"", "2s", "-1", "soon"}) EXPECT_FALSE(parse_linger(text).ok()) << text;
 }

@@ -67,7 +67,8 @@ int run_verb(std::vector<std::string> args) {
       app.add_option("-n,--name", texts.name, "What ps and top call the job (from the command)")->option_text("NAME"),
       app.add_option("--leave-below", texts.leave_below, "Part of the GPU's time that jobs below get at least (0)")
           ->option_text("PERCENT"),
-      app.add_option("--linger", texts.linger, "How long jobs below stay held after the last work: auto or a duration")
+      app.add_option("--linger", texts.linger,
+                     "How long jobs below stay held after the last work: auto (100us) or a duration")
           ->option_text("TIME"),
   };
   app.add_option("--report", options.report, "Write the summary to a file as JSON")->option_text("FILE");

@@ -51,7 +51,7 @@ Status fill(const Arguments& arguments, Options& options) {
   if (Status status = parse(arguments.quantum, "--quantum", options.quantum_ns); !status.ok()) return status;
   if (options.quantum_ns == 0u) return Status::error(Code::kInvalidArgument, "--quantum: must be longer than nothing");
   if (arguments.linger == "auto") {
-    options.linger_ns = board::kLingerAuto;
+    options.linger_ns = board::kDefaultLingerNs;
   } else if (Status status = parse(arguments.linger, "--linger", options.linger_ns); !status.ok()) {
     return status;
   }
@@ -84,7 +84,7 @@ int main(int argc, char** argv) {
                  "longest work of a lower-priority job between two gates, such as 100us (default: the board's)");
   app.add_option(
       "--linger", arguments.linger,
-      "how long a job keeps holding others after its last work, such as 2ms, or auto (default: the board's)");
+      "how long a job keeps holding others after its last work, such as 2ms, or auto (100us; default: the board's)");
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

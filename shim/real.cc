@@ -25,7 +25,6 @@ void load_real(void* handle) {
   get(&real.exchange_capture_mode, "cuThreadExchangeStreamCaptureMode");
   get(&real.event_create, "cuEventCreate");
   get(&real.event_record, "cuEventRecord");
-  get(&real.event_query, "cuEventQuery");
   get(&real.event_elapsed, "cuEventElapsedTime");
   get(&real.func_get_name, "cuFuncGetName");
   get(&real.kernel_get_name, "cuKernelGetName");

@@ -24,7 +24,6 @@ struct Real {
   CUresult (*exchange_capture_mode)(CUstreamCaptureMode*);
   CUresult (*event_create)(CUevent*, unsigned);
   CUresult (*event_record)(CUevent, CUstream);
-  CUresult (*event_query)(CUevent);
   CUresult (*event_elapsed)(float*, CUevent, CUevent);
   CUresult (*func_get_name)(const char**, CUfunction);  // optional: driver 545
   CUresult (*kernel_get_name)(const char**, CUkernel);  // optional: driver 545

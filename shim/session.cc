@@ -13,10 +13,6 @@
 namespace sluice::shim {
 namespace {
 
-// Linger "auto". Long enough that a request which waited behind another finds the gates still closed: it is those
-// requests that make the p99. Measured in docs/results.md; longer only costs the jobs below.
-constexpr std::uint64_t kAutoLingerNs = 100'000;
-
 struct Managed {
   char uuid[48];
   char path[256];
@@ -62,10 +58,7 @@ void become_idle(Session* session, std::uint64_t now) {
   if (session->can_hold.load()) board::release_held(session->board, session->client, now);
 }
 
-std::uint64_t linger_ns(const Session* session) {
-  const std::uint64_t asked = session->board->linger_ns.load(std::memory_order_relaxed);
-  return asked == board::kLingerAuto ? kAutoLingerNs : asked;
-}
+std::uint64_t linger_ns(const Session* session) { return session->board->linger_ns.load(std::memory_order_relaxed); }
 
 // Slow half of submitting(): the first submission after idleness.
 void become_active(Session* session) {
@@ -136,7 +129,6 @@ Session* session_at(int index) {
   return index < session_used.load(std::memory_order_acquire) ? &sessions[index] : nullptr;
 }
 
-// The session of the GPU that `context` (the current one) is on, made now if need be.
 Session* attach(CUcontext context) {
   Guard guard(attach_lock);
   CUcontext current = nullptr;

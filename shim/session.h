@@ -3,8 +3,8 @@
 // A Session is this process's client slot on one GPU's board; it is made at the first submission to that GPU and lives
 // until the process ends. A StreamState follows one stream. Everything is in static storage: the shim never allocates.
 //
-// Activity protocol (model-checked in board/model). Submitting: submitted += 1; if not active, take the lock, become
-// active and close the gates below. Completing: completed = what was submitted before the call that waited; if nothing
+// Activity protocol (model-checked in board/model). Submitting: submitted += 1; if not active, take the lock, close
+// the gates below and become active. Completing: completed = what was submitted before the call that waited; if nothing
 // is outstanding, take the lock, become inactive, look again, and open the gates. Both sides use sequentially
 // consistent operations, so either the submitter sees "not active" or the completer sees the new submission.
 //
@@ -112,6 +112,9 @@ Mutex& driver_lock();
 
 // ---- activity ----
 
+// The session of the GPU that `context` is on, made now if need be; null where it is not managed.
+// REQUIRES: `context` is the current one.
+Session* attach(CUcontext context);
 // Before a submission: counts it, becomes active, holds those below. After it: see costs.h.
 void submitting(StreamState* stream);
 // Everything up to `submission` of this stream is done.

@@ -212,7 +212,7 @@ class ShimTest : public testing::Test {
       board::reap(board_, now_ns());
       board::release_job(board_, job);
     }
-    board_->linger_ns.store(board::kLingerAuto);
+    board_->linger_ns.store(board::kDefaultLingerNs);
     set_quantum(board::kDefaultQuantumNs);
     EXPECT_TRUE(eventually([&] { return self().active.load() == 0 && self().gate.load() == 0; }));
   }

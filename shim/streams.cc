@@ -8,8 +8,6 @@
 
 namespace sluice::shim {
 
-Session* attach(CUcontext context);  // session.cc
-
 namespace {
 
 constexpr int kBuckets = 512;

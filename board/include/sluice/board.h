@@ -33,7 +33,7 @@ namespace sluice::board {
 inline constexpr std::uint32_t kMagic = 0x44424c53;  // "SLBD"
 inline constexpr std::uint32_t kVersion = 1;         // of everything below; another version is refused
 inline constexpr int kClients = 128;                 // processes with a context, a GPU
-inline constexpr int kClosers = 62;                  // only these can hold others; low jobs take slots from the top
+inline constexpr int kClosers = 62;                  // only the first of them have a bit and can hold others
 inline constexpr int kJobs = 128;
 inline constexpr int kLongKernels = 4;  // names kept of kernels longer than the quantum, a client
 
@@ -43,6 +43,9 @@ inline constexpr GateBits kSpareBit = GateBits{1} << 63;  // set by tests and by
 inline constexpr GateBits closer_bit(int client) { return client < kClosers ? GateBits{1} << client : 0; }
 
 inline constexpr std::uint64_t kDefaultQuantumNs = 100'000;
+// Long enough that a request which waited behind another finds the gates still closed: it is those requests that make
+// the p99. Measured in docs/results.md; longer only costs the jobs below.
+inline constexpr std::uint64_t kDefaultLingerNs = 100'000;
 inline constexpr std::uint64_t kStallNs = 100'000'000;  // no progress for so long while somebody is held: let go
 
 // Why a client is not gated although it could be held. Kept in Client::bypass; 0 is "nothing wrong".
@@ -55,18 +58,19 @@ enum class Bypass : std::uint32_t {
 };
 const char* bypass_text(Bypass bypass);
 
-// Counters of one client; a reaper adds them to its job's. Units in the names. Written by the owner, read by all.
+// Counters of one client; a reaper adds them to its job's. Units in the names. Written by the owner, except held_ns and
+// holds, by whoever opens its gate, and stalls, by whoever drops its hold; read by all.
 struct Counters {
-  std::atomic<std::uint64_t> launches;         // kernels, graphs, copies and memsets submitted
-  std::atomic<std::uint64_t> gated;            // of these, at most a quantum behind a gate, or made while no job could hold it
-  std::atomic<std::uint64_t> captured;         // of these, into a stream that was capturing (not gated)
-  std::atomic<std::uint64_t> gates;            // waits enqueued
-  std::atomic<std::uint64_t> held_ns;          // gate closed while work was submitted
-  std::atomic<std::uint64_t> holds;            // times it was held
-  std::atomic<std::uint64_t> gpu_ns;           // sampled kernel time times launches
-  std::atomic<std::uint64_t> long_launches;    // launches of kernels longer than the quantum
-  std::atomic<std::uint64_t> closes;           // times it closed the gates below it
-  std::atomic<std::uint64_t> stalls;           // times its hold was dropped because it made no progress
+  std::atomic<std::uint64_t> launches;       // kernels, graphs, copies and memsets submitted
+  std::atomic<std::uint64_t> gated;          // of these, at most a quantum behind a gate, or while no job could hold it
+  std::atomic<std::uint64_t> captured;       // of these, into a stream that was capturing (not gated)
+  std::atomic<std::uint64_t> gates;          // waits enqueued
+  std::atomic<std::uint64_t> held_ns;        // gate closed while work was submitted
+  std::atomic<std::uint64_t> holds;          // times it was held
+  std::atomic<std::uint64_t> gpu_ns;         // sampled kernel time times launches
+  std::atomic<std::uint64_t> long_launches;  // launches of kernels longer than the quantum
+  std::atomic<std::uint64_t> closes;         // times it closed the gates below it
+  std::atomic<std::uint64_t> stalls;         // times its hold was dropped because it made no progress
   std::atomic<std::uint64_t> unknown_lookups;  // entry points newer than the shim's table, passed through
 };
 
@@ -131,15 +135,14 @@ struct Board {
   alignas(128) std::atomic<std::uint32_t> epoch;
   std::atomic<std::uint64_t> occupied[kClients / 64];  // a bit a client slot: set for every live one, maybe for others
   std::atomic<ProcessIdentity> daemon;                 // the daemon that runs the policy, or 0
-  std::atomic<std::uint64_t> quantum_ns;
-  std::atomic<std::uint64_t> linger_ns;  // kLingerAuto: decided by each client from its own gaps
+  std::atomic<std::uint64_t> quantum_ns;               // GPU work between two gates of a stream
+  std::atomic<std::uint64_t> linger_ns;                // how long a client keeps its hold after its last work is done
   std::atomic<std::uint64_t> next_job_id;
   std::atomic<std::uint64_t> daemon_ns;  // when that daemon last looked; silent for kStallNs, it holds nobody
 
   Client clients[kClients];
   Job jobs[kJobs];
 };
-inline constexpr std::uint64_t kLingerAuto = ~std::uint64_t{0};
 
 // ---- the file -------------------------------------------------------------------------------------------------
 

@@ -120,7 +120,7 @@ class Server {
   using Handler = std::function<void(const Json& request, Reply reply)>;
 
   struct Limits {
-    std::size_t connections = 128;                    // more wait in the listen queue's refusal: they are closed
+    std::size_t connections = 128;                    // one more is closed at once
     std::uint64_t silence_ns = 30 * kNanosPerSecond;  // a connection silent for so long is closed
   };
 

@@ -17,7 +17,7 @@ struct Options {
   std::string runtime_dir;                           // must exist
   std::uint64_t idle_exit_ns = 5 * kNanosPerSecond;  // leave when there has been no job and no request for so long
   std::optional<std::uint64_t> quantum_ns;           // for every board, if given
-  std::optional<std::uint64_t> linger_ns;            // likewise; board::kLingerAuto leaves it to each client
+  std::optional<std::uint64_t> linger_ns;            // likewise
   std::string fallback_nvml;                         // used when there is no NVML and a board is simulated; may be ""
 };
 
