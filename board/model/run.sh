@@ -56,9 +56,8 @@ case $# in
   0)
     for model in gate activity; do
       run "$model" -
-      for mutation in $(sed -n 's/^#ifn*def \(MUTATE_[A-Z_]*\).*/\1/p' "$here/$model.pml" | sort -u); do
-        run "$model" "$mutation"
-      done
+      mutations=$(sed -n 's/^#ifn*def \(MUTATE_[A-Z_]*\).*/\1/p' "$here/$model.pml" | sort -u)
+      for mutation in $mutations; do run "$model" "$mutation"; done
     done
     ;;
   1) run "$1" - ;;
