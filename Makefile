@@ -1,7 +1,9 @@
 # The commands of the README. `make help` lists them; `make` alone builds.
 
-# Lets ccache serve builds that use precompiled headers.
+# Lets ccache serve builds that use precompiled headers, and builds of another clone.
 export CCACHE_SLOPPINESS ?= pch_defines,time_macros
+export CCACHE_BASEDIR ?= $(CURDIR)
+export CCACHE_NOHASHDIR ?= 1
 
 JOBS ?= $(shell nproc)
 FUZZ_SECONDS ?= 60
