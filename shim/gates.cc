@@ -60,6 +60,7 @@ bool gate(StreamState* stream, std::uint64_t cost_ns) {
   }
   if (!register_memory(session)) return false;
   const CUdeviceptr address = session->gate_address.load(std::memory_order_acquire);
+  if (address == 0) return false;  // a context ended meanwhile: registered again at the next launch
   CUresult result;
   if (session->wait64) {
     result = real.stream_wait_value64(stream->handle, address, 0, CU_STREAM_WAIT_VALUE_EQ);

@@ -64,6 +64,7 @@ class Submission {
     }
     stream_ = stream;
     submitting(stream);
+    submission_ = stream->submitted.load();
     if (!runs_on_gpu) return;
     counters.launches.fetch_add(1, std::memory_order_relaxed);
     Cost* cost = find_cost(work);
@@ -85,7 +86,7 @@ class Submission {
     if (stream_ == nullptr) return;
     if (sample_ != nullptr) end_sample(sample_, stream_);
     if (waits && result == CUDA_SUCCESS) {
-      completed(stream_, stream_->submitted.load());
+      completed(stream_, submission_);
       return;
     }
     mark_progress(stream_, estimate_);
@@ -94,6 +95,7 @@ class Submission {
  private:
   StreamState* stream_ = nullptr;
   Sample* sample_ = nullptr;
+  std::uint64_t submission_ = 0;
   std::uint64_t estimate_ = 0;
 };
 

@@ -21,9 +21,8 @@ namespace {
 // Where each event was last recorded, so that waiting for it tells how far its stream is. Direct-mapped: a lost entry
 // only means that the marker thread finds out instead.
 struct Recorded {
-  CUevent event;
+  std::atomic<CUevent> event;
   StreamState* stream;
-  std::uintptr_t stream_key;
   std::uint64_t submitted;
 };
 constexpr int kRecorded = 1024;
@@ -34,29 +33,50 @@ Recorded& entry_of(CUevent event) {
   return recorded[(reinterpret_cast<std::uintptr_t>(event) * 0x9e3779b97f4a7c15ull >> 40) % kRecorded];
 }
 
-void note_record(CUevent event, CUstream handle, bool per_thread) {
-  StreamState* stream = find_stream(handle, per_thread);
-  const Session* session = stream != nullptr ? stream->session.load() : nullptr;
-  if (session == nullptr || !session->contended.load(std::memory_order_relaxed)) return;
-  if (is_capturing(*stream)) return;
+void forget_event(CUevent event) {
+  Recorded& entry = entry_of(event);
+  if (entry.event.load(std::memory_order_relaxed) != event) return;
   Guard guard(recorded_lock);
-  entry_of(event) = {event, stream, stream->key.load(), stream->submitted.load()};
+  if (entry.event.load() == event) entry.event.store(nullptr);
 }
+
+// One record, around the driver's call. What is submitted during the call may come behind the event.
+class Recording {
+ public:
+  Recording(CUevent event, CUstream handle, bool per_thread) {
+    forget_event(event);  // it says nothing more about where it was recorded before
+    StreamState* stream = find_stream(handle, per_thread);
+    const Session* session = stream != nullptr ? stream->session.load() : nullptr;
+    if (session == nullptr || !session->contended.load(std::memory_order_relaxed) || is_capturing(*stream)) return;
+    stream_ = stream;
+    submitted_ = stream->submitted.load();
+  }
+  void done(CUresult result, CUevent event) const {
+    if (stream_ == nullptr || result != CUDA_SUCCESS) return;
+    Guard guard(recorded_lock);
+    Recorded& entry = entry_of(event);
+    entry.stream = stream_;
+    entry.submitted = submitted_;
+    entry.event.store(event);
+  }
+
+ private:
+  StreamState* stream_ = nullptr;
+  std::uint64_t submitted_ = 0;
+};
 
 void note_done(CUevent event) {
-  Recorded found;
+  Recorded& entry = entry_of(event);
+  if (event == nullptr || entry.event.load(std::memory_order_relaxed) != event) return;
+  StreamState* stream;
+  std::uint64_t submitted;
   {
     Guard guard(recorded_lock);
-    found = entry_of(event);
+    if (entry.event.load() != event) return;
+    stream = entry.stream;
+    submitted = entry.submitted;
   }
-  if (found.event != event || found.stream == nullptr || found.stream->key.load() != found.stream_key) return;
-  completed(found.stream, found.submitted);
-}
-
-void forget_event(CUevent event) {
-  Guard guard(recorded_lock);
-  Recorded& entry = entry_of(event);
-  if (entry.event == event) entry = {};
+  completed(stream, submitted);
 }
 
 // A wait for one stream, around the driver's call.
@@ -84,20 +104,18 @@ class ContextWait {
  public:
   explicit ContextWait(CUcontext context) : context_(context), count_(stream_count()) {
     for (int i = 0; i < count_; ++i) {
-      StreamState* stream = mine(i);
-      key_[i] = stream != nullptr ? stream->key.load() : 0;
-      if (stream == nullptr) continue;
-      submitted_[i] = stream->submitted.load();
-      stream->waiters.fetch_add(1);
+      stream_[i] = mine(i);
+      if (stream_[i] == nullptr) continue;
+      submitted_[i] = stream_[i]->submitted.load();
+      stream_[i]->waiters.fetch_add(1);
     }
   }
+  // Also of those that went meanwhile, and whose state another has now.
   void done(CUresult result) {
     for (int i = 0; i < count_; ++i) {
-      if (key_[i] == 0) continue;
-      StreamState* stream = stream_at(i);
-      if (stream == nullptr || stream->key.load() != key_[i]) continue;  // it went, and another may have its state
-      stream->waiters.fetch_sub(1);
-      if (result == CUDA_SUCCESS) completed(stream, submitted_[i]);
+      if (stream_[i] == nullptr) continue;
+      stream_[i]->waiters.fetch_sub(1);
+      if (result == CUDA_SUCCESS) completed(stream_[i], submitted_[i]);
     }
   }
 
@@ -111,7 +129,7 @@ class ContextWait {
   }
   CUcontext context_;
   int count_;
-  std::uintptr_t key_[kStreams];  // 0: not waited for
+  StreamState* stream_[kStreams];  // null: not waited for
   std::uint64_t submitted_[kStreams];
 };
 
@@ -148,11 +166,14 @@ WRAP_EVENT_DONE(cuEventQuery)
 #define WRAP_EVENT_DESTROY(symbol) WRAP(symbol, (CUevent event), (event), forget_event(event), )
 WRAP_EVENT_DESTROY(cuEventDestroy)
 WRAP_EVENT_DESTROY(cuEventDestroy_v2)
-#define WRAP_RECORD(symbol, per_thread)                             \
-  WRAP(symbol, (CUevent event, CUstream stream), (event, stream), , \
-       if (result == CUDA_SUCCESS) note_record(event, stream, per_thread))
-WRAP_RECORD(cuEventRecord, false)
-WRAP_RECORD(cuEventRecord_ptsz, true)
+#define WRAP_RECORD(symbol, per_thread, params, args) \
+  WRAP(symbol, params, args, const Recording recording(event, stream, per_thread), recording.done(result, event))
+#define RECORD_PARAMS (CUevent event, CUstream stream)
+#define RECORD_WITH_FLAGS_PARAMS (CUevent event, CUstream stream, unsigned flags)
+WRAP_RECORD(cuEventRecord, false, RECORD_PARAMS, (event, stream))
+WRAP_RECORD(cuEventRecord_ptsz, true, RECORD_PARAMS, (event, stream))
+WRAP_RECORD(cuEventRecordWithFlags, false, RECORD_WITH_FLAGS_PARAMS, (event, stream, flags))
+WRAP_RECORD(cuEventRecordWithFlags_ptsz, true, RECORD_WITH_FLAGS_PARAMS, (event, stream, flags))
 
 // Capture. Its start is announced before the driver's call, so that nothing of ours gets into the graph.
 void began(CUstream handle, bool per_thread, CUresult result) {
@@ -165,7 +186,12 @@ void began(CUstream handle, bool per_thread, CUresult result) {
 }
 void ended(CUstream handle, bool per_thread) {
   StreamState* stream = find_stream(handle, per_thread);
-  if (stream != nullptr) set_capturing(stream, false);
+  if (stream == nullptr || !stream->capturing.load()) return;
+  // A refused end, such as by another thread than the one that began, leaves the stream capturing.
+  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+  if (real.stream_is_capturing(stream->handle, &status) == CUDA_SUCCESS && status != CU_STREAM_CAPTURE_STATUS_NONE)
+    return;
+  set_capturing(stream, false);
 }
 #define WRAP_BEGIN(symbol, per_thread, params, args) \
   WRAP(symbol, params, args, capture_begins(), began(stream, per_thread, result))
@@ -188,12 +214,26 @@ WRAP_END(cuStreamEndCapture_ptsz, true)
 #define WRAP_STREAM_END(symbol) WRAP(symbol, (CUstream stream), (stream), forget_stream(stream), )
 WRAP_STREAM_END(cuStreamDestroy)
 WRAP_STREAM_END(cuStreamDestroy_v2)
-#define WRAP_CONTEXT_END(symbol) WRAP(symbol, (CUcontext context), (context), forget_context(context), )
+#define WRAP_CONTEXT_END(symbol) \
+  WRAP(symbol, (CUcontext context), (context), forget_context(context), forget_addresses())
 WRAP_CONTEXT_END(cuCtxDestroy)
 WRAP_CONTEXT_END(cuCtxDestroy_v2)
-// The primary context of a device may end here; which one it is cannot be asked, and forgetting too much only means
-// that the streams are looked up again.
-#define WRAP_PRIMARY_END(symbol) WRAP(symbol, (CUdevice device), (device), forget_context(nullptr), )
+// The primary context of a device may end here, or live on for who else retained it. Which one it is cannot be asked;
+// forgetting too much only means that the streams are looked up again.
+class PrimaryEnd {
+ public:
+  void done(CUdevice device) const {
+    unsigned flags = 0;
+    int active = 0;
+    const bool known =
+        real.primary_get_state != nullptr && real.primary_get_state(device, &flags, &active) == CUDA_SUCCESS;
+    if (!known || active == 0) forget_context_locked(nullptr);
+  }
+
+ private:
+  Guard driver_{driver_lock()};  // the marker thread uses no context while it may be going
+};
+#define WRAP_PRIMARY_END(symbol) WRAP(symbol, (CUdevice device), (device), const PrimaryEnd end, end.done(device))
 WRAP_PRIMARY_END(cuDevicePrimaryCtxRelease)
 WRAP_PRIMARY_END(cuDevicePrimaryCtxRelease_v2)
 WRAP_PRIMARY_END(cuDevicePrimaryCtxReset)
@@ -214,6 +254,8 @@ const Hook kHooks[] = {
     HOOK(cuEventDestroy_v2),
     HOOK(cuEventRecord),
     HOOK(cuEventRecord_ptsz),
+    HOOK(cuEventRecordWithFlags),
+    HOOK(cuEventRecordWithFlags_ptsz),
     HOOK(cuStreamBeginCapture),
     HOOK(cuStreamBeginCapture_ptsz),
     HOOK(cuStreamBeginCapture_v2),

@@ -13,6 +13,7 @@ void load_real(void* handle) {
   get(&real.ctx_get_current, "cuCtxGetCurrent");
   get(&real.ctx_set_current, "cuCtxSetCurrent");
   get(&real.ctx_get_device, "cuCtxGetDevice");
+  get(&real.primary_get_state, "cuDevicePrimaryCtxGetState");
   get(&real.device_get_uuid, "cuDeviceGetUuid_v2");
   get(&real.device_get_attribute, "cuDeviceGetAttribute");
   get(&real.mem_host_register, "cuMemHostRegister_v2");

@@ -12,6 +12,7 @@ struct Real {
   CUresult (*ctx_get_current)(CUcontext*);
   CUresult (*ctx_set_current)(CUcontext);
   CUresult (*ctx_get_device)(CUdevice*);
+  CUresult (*primary_get_state)(CUdevice, unsigned*, int*);
   CUresult (*device_get_uuid)(CUuuid*, CUdevice);
   CUresult (*device_get_attribute)(int*, CUdevice_attribute, CUdevice);
   CUresult (*mem_host_register)(void*, size_t, unsigned);

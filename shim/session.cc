@@ -15,7 +15,7 @@ namespace {
 
 struct Managed {
   char uuid[48];
-  char path[256];
+  char path[4096];
   int job;
 };
 
@@ -187,6 +187,8 @@ Session* attach(CUcontext context) {
 }
 
 void refresh(Session* session) {
+  // One at a time: the slower of two could leave what it saw earlier under the epoch of the faster one.
+  Guard membership(session->membership);
   board::Board* board = session->board;
   const std::uint32_t epoch = board->epoch.load();
   const std::int32_t mine = board->jobs[session->job].priority.load();
@@ -224,11 +226,12 @@ void submitting(StreamState* stream) {
 }
 
 void completed(StreamState* stream, std::uint64_t submission) {
+  Session* session = stream->session;
+  if (session == nullptr) return;  // the state went to a stream of a GPU that is not managed
   std::uint64_t before = stream->completed.load();
   while (before < submission && !stream->completed.compare_exchange_weak(before, submission)) {
   }
   if (before >= submission) return;
-  Session* session = stream->session;
   const std::uint64_t now = now_ns();
   session->self->progress.fetch_add(1);
   session->self->progress_ns.store(now);

@@ -43,6 +43,7 @@ struct Session {
 
   board::Holding holding;                    // guarded by `activity`
   Mutex activity;                            // transitions of self->active
+  Mutex membership;                          // what is read off the board, taken before `activity`
   std::atomic<std::uint64_t> idle_since{0};  // nothing outstanding since then, but still lingering; else 0
   std::atomic<std::uint64_t> quantum_ns{board::kDefaultQuantumNs};
 };
@@ -58,13 +59,14 @@ struct StreamState {
   int index = 0;                           // of its marker word
   int next = 0;                            // in its hash bucket
 
-  std::atomic<std::uint64_t> submitted{0};
+  std::atomic<std::uint64_t> submitted{0};  // only grows, also when another stream takes over this state
   std::atomic<std::uint64_t> completed{0};
   std::atomic<std::uint64_t> since_gate_ns{0};
   std::atomic<std::uint64_t> gated_closure{0};  // closed_ns of the closure that this stream already waits for
   std::atomic<std::uint64_t> since_marker_ns{0};
-  std::atomic<std::uint32_t> waiters{0};  // threads inside a call that waits for this stream
+  std::atomic<std::uint32_t> waiters{0};  // threads inside a call that waits for this stream, or for its last owner
   std::atomic<bool> capturing{false};
+  std::atomic<int> thread{0};  // kernel's number of the thread whose default stream this is
 
   // Markers in flight: value v, written by the GPU behind the work, means that submission marker_targets[v % kMarkers]
   // is done. Values only grow, also when another stream takes over this state.
@@ -95,6 +97,13 @@ StreamState* find_stream(CUstream handle, bool per_thread);
 void forget_stream(CUstream handle);
 // A context is about to go: its streams and samples with it. Null: every context.
 void forget_context(CUcontext context);
+void forget_context_locked(CUcontext context);  // REQUIRES: driver_lock held
+// Memory may no longer be registered: register it again before it is used next.
+void forget_addresses();
+// Removes a state from the table, its work counted as done. REQUIRES: driver_lock held.
+void forget(StreamState* stream);
+// Whether it is the default stream of a thread that has ended; the driver gives it up with the thread.
+bool thread_is_gone(const StreamState& stream);
 // Counts `stream` among those capturing, or not any more.
 void set_capturing(StreamState* stream, bool capturing);
 // The stream with that index, null past the last one or if it is free; for loops over all streams.

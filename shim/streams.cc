@@ -1,5 +1,7 @@
 // Which stream is meant, and what is known of it.
+#include <errno.h>
 #include <pthread.h>
+#include <signal.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -16,7 +18,8 @@ constexpr int kCached = 16;
 StreamState streams[kStreams];
 std::atomic<int> used{0};
 int buckets[kBuckets];                // 1 + index of the first stream; 0: empty
-int free_first = -1, free_last = -1;  // oldest first: a late marker of the last owner has long come
+int free_first = -1, free_last = -1;  // oldest first
+std::uint64_t swept_ns = 0;           // when the table was last found full
 Mutex table_lock;
 
 std::atomic<int> captures{0};
@@ -52,30 +55,54 @@ StreamState* look_up(std::uintptr_t key) {
   return nullptr;
 }
 
-// A state that only look_up's chain knows yet: the caller fills it in and stores its key, which shows it to the marker
-// thread. REQUIRES: table_lock held.
-StreamState* insert(std::uintptr_t key) {
-  int index;
-  if (free_first >= 0) {
-    index = free_first;
-    free_first = streams[index].next;
-    if (free_first < 0) free_last = -1;
-  } else if (used.load() < kStreams) {
-    index = used.load();
-  } else {
-    return nullptr;
+void remove(StreamState* stream);
+
+// Frees what belonged to threads that are gone, at most ten times a second. REQUIRES: table_lock held.
+void sweep() {
+  const std::uint64_t now = now_ns();
+  if (now < swept_ns + kNanosPerSecond / 10) return;
+  swept_ns = now;
+  for (StreamState& stream : streams) {
+    if (!thread_is_gone(stream)) continue;
+    set_capturing(&stream, false);
+    remove(&stream);
   }
+}
+
+// A free index, preferably one for which no late marker of its last owner is to come; -1: none.
+// REQUIRES: table_lock held.
+int take_index() {
+  if (free_first < 0 && used.load() == kStreams) sweep();
+  int before = -1, index = free_first;
+  while (index >= 0 && marker_word(index) != streams[index].marker_value.load()) {
+    before = index;
+    index = streams[index].next;
+  }
+  if (index < 0) {
+    if (used.load() < kStreams || free_first < 0) return used.load() < kStreams ? used.load() : -1;
+    before = -1;
+    index = free_first;
+  }
+  const int after = streams[index].next;
+  if (before < 0) free_first = after;
+  if (before >= 0) streams[before].next = after;
+  if (index == free_last) free_last = before;
+  return index;
+}
+
+// A state that only look_up's chain knows yet: the caller fills it in and stores its key, which shows it to the marker
+// thread. What a call into the driver still has in hand from its last owner does no harm: counts go on from there, and
+// who waited counts itself out. REQUIRES: table_lock held.
+StreamState* insert(std::uintptr_t key) {
+  const int index = take_index();
+  if (index < 0) return nullptr;
   StreamState& stream = streams[index];
   stream.index = index;
-  stream.session = nullptr;
-  stream.submitted.store(0);
-  stream.completed.store(0);
+  stream.completed.store(stream.submitted.load());
   stream.since_gate_ns.store(~std::uint64_t{0} >> 1);  // the first submission is gated
   stream.gated_closure.store(0);
   stream.since_marker_ns.store(0);
-  stream.waiters.store(0);
   stream.capturing.store(false);
-  stream.quiet_submitted = 0;
   stream.marker_seen.store(stream.marker_value.load());
   std::size_t bucket = slot_of(key, kBuckets);
   stream.next = buckets[bucket];
@@ -100,6 +127,8 @@ void remove(StreamState* stream) {
   free_last = stream->index;
 }
 
+}  // namespace
+
 void forget(StreamState* stream) {
   set_capturing(stream, false);
   Session* session = stream->session;
@@ -109,7 +138,10 @@ void forget(StreamState* stream) {
   remove(stream);
 }
 
-}  // namespace
+bool thread_is_gone(const StreamState& stream) {
+  return stream.key.load() != 0 && stream.handle == CU_STREAM_PER_THREAD &&
+         syscall(SYS_tgkill, getpid(), stream.thread.load(), 0) != 0 && errno == ESRCH;
+}
 
 StreamState* find_stream(CUstream handle, bool per_thread) {
   const bool is_per_thread = handle == CU_STREAM_PER_THREAD || (handle == nullptr && per_thread);
@@ -124,7 +156,8 @@ StreamState* find_stream(CUstream handle, bool per_thread) {
   if (cached.key == key && cached.stream->key.load(std::memory_order_relaxed) == key) return cached.stream;
 
   if (!is_default) {
-    if (real.stream_get_ctx == nullptr || real.stream_get_ctx(handle, &context) != CUDA_SUCCESS) context = nullptr;
+    // No stream of this name: the call is about to fail, and must leave nothing behind.
+    if (real.stream_get_ctx != nullptr && real.stream_get_ctx(handle, &context) != CUDA_SUCCESS) return nullptr;
     if (context == nullptr && real.ctx_get_current(&context) != CUDA_SUCCESS) return nullptr;
     if (context == nullptr) return nullptr;
   }
@@ -137,6 +170,7 @@ StreamState* find_stream(CUstream handle, bool per_thread) {
       if (stream == nullptr) return nullptr;
       stream->context = context;
       stream->handle = is_per_thread ? CU_STREAM_PER_THREAD : is_default ? CU_STREAM_LEGACY : handle;
+      stream->thread.store(is_per_thread ? static_cast<int>(syscall(SYS_gettid)) : 0);
       stream->session = attach(context);
       stream->key.store(key);
     }
@@ -158,10 +192,18 @@ void forget_stream(CUstream handle) {
   forget(stream);
 }
 
+void forget_addresses() {
+  for (int i = 0; Session* session = session_at(i); ++i) session->gate_address.store(0);
+}
+
 void forget_context(CUcontext context) {
   Guard driver(driver_mutex);
+  forget_context_locked(context);
+}
+
+void forget_context_locked(CUcontext context) {
   drop_samples(context);
-  for (int i = 0; Session* session = session_at(i); ++i) session->gate_address.store(0);  // register again when needed
+  forget_addresses();
   for (int i = 0; i < used.load(); ++i) {
     if (streams[i].key.load() != 0 && (context == nullptr || streams[i].context == context)) forget(&streams[i]);
   }

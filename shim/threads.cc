@@ -84,7 +84,11 @@ Outstanding look_at_streams() {
     if (last != stream->marker_seen.load() && stream->marker_targets[last % kMarkers].load() >= submitted) continue;
     const bool quiet = stream->quiet_submitted == submitted && stream->waiters.load() == 0;
     stream->quiet_submitted = submitted;
-    // The per-thread stream's handle means another stream in this thread: its own thread marks it.
+    // The per-thread stream's handle means another stream in this thread: its own thread marks it, while there is one.
+    if (quiet && thread_is_gone(*stream)) {
+      forget(stream);
+      continue;
+    }
     if (!quiet || stream->handle == CU_STREAM_PER_THREAD || any_capture()) continue;
     if (real.ctx_set_current(stream->context) == CUDA_SUCCESS) enqueue_marker(stream);
   }
