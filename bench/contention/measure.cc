@@ -146,17 +146,13 @@ class RunOf {
     launch.stdout_path = job.file(".out");
     launch.stderr_path = job.file(".err");
     if (setup_ == Setup::kSluice) {
-      launch.command = {options_.sluice,
-                        "run",
-                        "--priority",
-                        std::to_string(spec.priority),
-                        "--share",
-                        std::to_string(spec.share),
-                        "--name",
-                        spec.name,
-                        "--report",
-                        job.file(".sluice.json"),
-                        "--"};
+      launch.command = {options_.sluice, "run",
+                        "--priority",    std::to_string(spec.priority),
+                        "--share",       std::to_string(spec.share),
+                        "--name",        spec.name,
+                        "--report",      job.file(".sluice.json")};
+      launch.command.insert(launch.command.end(), spec.run_options.begin(), spec.run_options.end());
+      launch.command.emplace_back("--");
     }
     for (const std::string& word : spec.command) launch.command.push_back(replaced(word, repeat_));
     auto process = Process::start(launch);

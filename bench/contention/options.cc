@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdio>
+#include <filesystem>
 #include <set>
 
 namespace sluice::bench {
@@ -31,11 +32,16 @@ Status read_command(const std::string& path, const toml::node& node, JobSpec* jo
   return {};
 }
 
+// A text as it is, a number as its digits, "" for anything else.
+std::string text_of(const toml::node& node) {
+  if (const auto* text = node.as_string()) return text->get();
+  if (const auto* number = node.as_integer()) return std::to_string(number->get());
+  if (const auto* number = node.as_floating_point()) return std::to_string(number->get());
+  return "";
+}
+
 Status read_priority(const std::string& path, const toml::node& node, JobSpec* job) {
-  std::string text;
-  if (const auto* name = node.as_string()) text = name->get();
-  if (const auto* number = node.as_integer()) text = std::to_string(number->get());
-  auto priority = parse_priority(text);
+  auto priority = parse_priority(text_of(node));
   if (!priority.ok()) return at_line(path, node, priority.status().message());
   job->priority = *priority;
   return {};
@@ -43,10 +49,12 @@ Status read_priority(const std::string& path, const toml::node& node, JobSpec* j
 
 Status read_environment(const std::string& path, const toml::node& node, JobSpec* job) {
   const auto* table = node.as_table();
-  if (table == nullptr) return at_line(path, node, "environment must be a table of strings");
+  if (table == nullptr) return at_line(path, node, "environment must be a table of strings and numbers");
   for (const auto& [key, value] : *table) {
-    if (!value.is_string()) return at_line(path, value, "environment must be a table of strings");
-    job->environment[std::string(key.str())] = value.as_string()->get();
+    const std::string text = text_of(value);
+    if (text.empty() && !value.is_string())
+      return at_line(path, value, "environment must be a table of strings and numbers");
+    job->environment[std::string(key.str())] = text;
   }
   return {};
 }
@@ -65,9 +73,17 @@ Status read_job(const std::string& path, const toml::table& table, JobSpec* job)
       std::int64_t share = node.value<std::int64_t>().value_or(0);
       if (share < 1 || share > 1000) return at_line(path, node, "share must be a whole number from 1 to 1000");
       job->share = static_cast<std::uint32_t>(share);
-    } else if (name == "name" || name == "working_directory") {
-      if (!node.is_string()) return at_line(path, node, std::string(name) + " must be a string");
-      (name == "name" ? job->name : job->working_directory) = node.as_string()->get();
+    } else if (name == "name") {
+      if (!node.is_string()) return at_line(path, node, "name must be a string");
+      job->name = node.as_string()->get();
+    } else if (name == "working_directory") {
+      if (!node.is_string()) return at_line(path, node, "working_directory must be a string");
+      // Relative to the file, as `sluice run` has it.
+      job->working_directory = (std::filesystem::path(path).parent_path() / node.as_string()->get()).string();
+    } else if (name == "leave_below" || name == "linger") {
+      const std::string text = text_of(node);
+      if (text.empty()) return at_line(path, node, std::string(name) + " must be a string or a number");
+      job->run_options.insert(job->run_options.end(), {name == "linger" ? "--linger" : "--leave-below", text});
     } else if (name != "gpu" && name != "duration") {
       return at_line(path, node, "unknown key '" + std::string(name) + "' in [[job]]");
     }

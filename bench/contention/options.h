@@ -18,7 +18,8 @@ struct JobSpec {
   std::uint32_t share = 1;
   std::vector<std::string> command;  // "{repeat}" in an argument becomes the number of the repetition, from 1
   std::map<std::string, std::string> environment;
-  std::string working_directory;  // "": the caller's
+  std::string working_directory;         // "": the caller's
+  std::vector<std::string> run_options;  // further ones of `sluice run`: --leave-below, --linger
 };
 
 struct Options {

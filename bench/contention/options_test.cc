@@ -41,7 +41,8 @@ TEST(ParsePriority, TakesNamesAndNumbers) {
 TEST_F(JobFile, ReadsEveryKey) {
   auto jobs = load(
       "[[job]]\ncommand = \"serve --port 1\"\npriority = \"high\"\nshare = 3\nname = \"s\"\n"
-      "working_directory = \"/tmp\"\ngpu = \"auto\"\nduration = \"5s\"\nenvironment = { A = \"1\" }\n"
+      "working_directory = \"/tmp\"\ngpu = \"auto\"\nduration = \"5s\"\nenvironment = { A = \"1\", B = 2 }\n"
+      "leave_below = 5\nlinger = \"200us\"\n"
       "[[job]]\ncommand = [\"train\", \"a b\"]\npriority = 7\n");
   ASSERT_TRUE(jobs.ok()) << jobs.status().message();
   ASSERT_EQ(jobs->size(), 2u);
@@ -50,6 +51,8 @@ TEST_F(JobFile, ReadsEveryKey) {
   EXPECT_EQ((*jobs)[0].share, 3u);
   EXPECT_EQ((*jobs)[0].working_directory, "/tmp");
   EXPECT_EQ((*jobs)[0].environment.at("A"), "1");
+  EXPECT_EQ((*jobs)[0].environment.at("B"), "2");
+  EXPECT_THAT((*jobs)[0].run_options, ElementsAre("--leave-below", "5", "--linger", "200us"));
   EXPECT_THAT((*jobs)[1].command, ElementsAre("train", "a b"));
   EXPECT_EQ((*jobs)[1].priority, 7);
 }
