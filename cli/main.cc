@@ -14,7 +14,7 @@ namespace {
 
 void print_help(std::FILE* out) {
   std::fputs(
-      "Many jobs share one NVIDIA GPU: the important one almost as fast as if it were alone, the rest for the others.\n\n"
+      "Many jobs share one NVIDIA GPU: the important one almost as fast as alone, the rest for the others.\n\n"
       "Usage: sluice VERB [OPTIONS]\n\n",
       out);
   for (const Verb& verb : verbs()) std::fprintf(out, "  %-10s%s\n", verb.name, verb.summary);
