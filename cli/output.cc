@@ -14,14 +14,17 @@ std::size_t width_of(const std::string& text) {
       std::count_if(text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }));
 }
 
+// A control character of a job's or process's name or command must not reach the terminal.
+std::string printable(std::string text) {
+  std::replace_if(
+      text.begin(), text.end(), [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; }, '?');
+  return text;
+}
+
 }  // namespace
 
 void say(const std::string& text) {
-  std::string line = "sluice: " + text;
-  // A control character of a job's name or command must not reach the terminal.
-  std::replace_if(
-      line.begin(), line.end(), [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; }, '?');
-  line += '\n';
+  const std::string line = printable("sluice: " + text) + '\n';
   const ssize_t ignored = write(STDERR_FILENO, line.data(), line.size());
   static_cast<void>(ignored);
 }
@@ -36,6 +39,11 @@ void print_json(const nlohmann::json& value) {
   const std::string text = value.dump(2, ' ', false, nlohmann::json::error_handler_t::replace);
   std::printf("%s\n", text.c_str());
   std::fflush(stdout);
+}
+
+void Table::add(std::vector<std::string> row) {
+  for (std::string& cell : row) cell = printable(std::move(cell));
+  rows_.push_back(std::move(row));
 }
 
 std::string Table::text() const {

@@ -23,7 +23,7 @@ class Table {
  public:
   enum class Align { kLeft, kRight };
   explicit Table(std::vector<std::pair<std::string, Align>> columns) : columns_(std::move(columns)) {}
-  void add(std::vector<std::string> row) { rows_.push_back(std::move(row)); }
+  void add(std::vector<std::string> row);  // control characters are shown as ?
   std::string text() const;
 
  private:

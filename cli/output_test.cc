@@ -18,5 +18,11 @@ TEST(Table, ColumnsAreAlignedAndLinesHaveNoTrailingBlanks) {
             " 12  überlang   0 ns  x\n");
 }
 
+TEST(Table, NamesThatHoldControlCharactersCannotDriveTheTerminal) {
+  Table table({{"NAME", Table::Align::kLeft}});
+  table.add({"a\nb\x1b[31m\x7f"});
+  EXPECT_EQ(table.text(), "NAME\na?b?[31m?\n");
+}
+
 }  // namespace
 }  // namespace sluice::cli
