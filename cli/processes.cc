@@ -16,6 +16,7 @@
 
 #include "elf_paths.h"
 #include "sluice/base/clock.h"
+#include "sluice/board.h"
 
 namespace sluice::cli {
 namespace {
@@ -102,8 +103,14 @@ std::vector<pid_t> process_tree(pid_t root) {
 std::vector<ProcessIdentity> processes_of_job(std::uint64_t id, pid_t child, std::uint64_t started_ns) {
   std::vector<pid_t> pids = child > 0 ? process_tree(child) : std::vector<pid_t>();
   const std::string wanted = std::to_string(id);
+  // Another runtime directory counts its jobs from 1 too; the boards tell whose number it is.
+  char directory[PATH_MAX];
+  const bool known = board::runtime_directory(directory, sizeof directory).ok();
+  const std::string ours = known ? "=" + std::string(directory) + "/" : "";
   for (pid_t pid : all_pids()) {
-    if (variable_of(pid, "SLUICE_JOB") == wanted) pids.push_back(pid);
+    if (!known || variable_of(pid, "SLUICE_JOB") != wanted) continue;
+    const std::optional<std::string> boards = variable_of(pid, "SLUICE_BOARDS");
+    if (boards && boards->find(ours) != std::string::npos) pids.push_back(pid);
   }
   std::sort(pids.begin(), pids.end());
   pids.erase(std::unique(pids.begin(), pids.end()), pids.end());

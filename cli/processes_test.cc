@@ -9,6 +9,7 @@
 #include "elf_paths.h"
 #include "environment.h"
 #include "sluice/base/clock.h"
+#include "sluice/board.h"
 #include "spawn.h"
 
 namespace sluice::cli {
@@ -35,9 +36,13 @@ class Running {
   pid_t pid_ = 0;
 };
 
-Environment with(const char* name, const std::string& value) {
+// As `sluice run` sets it for job `id` with a board in `directory`; null: in this process's runtime directory.
+Environment of_job(const std::string& id, const char* directory = nullptr) {
+  char ours[512];
+  EXPECT_TRUE(board::runtime_directory(ours, sizeof ours).ok());
   Environment environment = Environment::of_this_process();
-  environment.set(name, value);
+  environment.set("SLUICE_JOB", id);
+  environment.set("SLUICE_BOARDS", "GPU-1=" + std::string(directory != nullptr ? directory : ours) + "/GPU-1.board:0");
   return environment;
 }
 
@@ -50,13 +55,19 @@ TEST(Processes, TreeHoldsTheDescendants) {
 
 TEST(Processes, JobIsFoundByItsEnvironmentToo) {
   const std::uint64_t before = now_ns();
-  const Running child({"sleep", "1000"}, with("SLUICE_JOB", "987654321"));
+  const Running child({"sleep", "1000"}, of_job("987654321"));
   EXPECT_THAT(processes_of_job(987654321, 0, before), ::testing::ElementsAre(identity_of(child.pid())));
   EXPECT_THAT(processes_of_job(98765432, 0, before), ::testing::IsEmpty()) << "a prefix is another job";
 }
 
+TEST(Processes, TheSameNumberInAnotherRuntimeDirectoryIsAnotherJob) {
+  const std::uint64_t before = now_ns();
+  const Running child({"sleep", "1000"}, of_job("987654323", "/dev/shm/sluice-of-somebody"));
+  EXPECT_THAT(processes_of_job(987654323, 0, before), ::testing::IsEmpty());
+}
+
 TEST(Processes, OlderProcessesAreAnotherJobs) {
-  const Running child({"sleep", "1000"}, with("SLUICE_JOB", "987654322"));
+  const Running child({"sleep", "1000"}, of_job("987654322"));
   EXPECT_THAT(processes_of_job(987654322, child.pid(), now_ns() + kNanosPerSecond), ::testing::IsEmpty());
 }
 
