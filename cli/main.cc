@@ -61,5 +61,11 @@ int main_of(const std::vector<std::string>& args) {
 }  // namespace sluice::cli
 
 int main(int argc, char** argv) {
-  return sluice::cli::main_of(std::vector<std::string>(argv + (argc > 0 ? 1 : 0), argv + argc));
+  const int code = sluice::cli::main_of(std::vector<std::string>(argv + (argc > 0 ? 1 : 0), argv + argc));
+  // A script that reads what was printed must not take half of it for all.
+  if ((std::fflush(stdout) != 0 || std::ferror(stdout) != 0) && code == sluice::kExitOk) {
+    sluice::cli::say("cannot write to standard output");
+    return sluice::kExitFailed;
+  }
+  return code;
 }

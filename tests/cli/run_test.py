@@ -27,9 +27,12 @@ def on_term(*_):
 signal.signal(signal.SIGINT, on_int)
 signal.signal(signal.SIGUSR1, on_usr1)
 signal.signal(signal.SIGTERM, on_term)
+woken, wake = os.pipe()  # a signal just before pause() would be slept through
+os.set_blocking(wake, False)
+signal.set_wakeup_fd(wake)
 print("ready", os.getpid(), flush=True)
 while True:
-    signal.pause()
+    os.read(woken, 1)
 """
 
 # A shell's job control in small: runs its arguments in a foreground process group of their own and says when they stop.

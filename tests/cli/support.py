@@ -61,7 +61,8 @@ class CliTest(unittest.TestCase):
         if kwargs["stdin"] is None:
             del kwargs["stdin"]
         kwargs.setdefault("text", True)
-        return subprocess.run([self.sluice, *args], capture_output=True, timeout=DEADLINE_S, check=False, **kwargs)
+        kwargs.setdefault("stdout", subprocess.PIPE)
+        return subprocess.run([self.sluice, *args], stderr=subprocess.PIPE, timeout=DEADLINE_S, check=False, **kwargs)
 
     def start(self, *args, **kwargs):
         kwargs.setdefault("env", self.env)

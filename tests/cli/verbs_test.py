@@ -71,6 +71,16 @@ class Help(CliTest):
         self.assertEqual(sorted(keys), ["board_version", "protocol_version", "version"])
 
 
+class FullOutput(CliTest):
+    def test_what_could_not_be_printed_is_a_failure(self):
+        for args in (["help"], ["version"], ["version", "--json"], ["ps"], ["ps", "--json"], ["run", "--help"]):
+            with open("/dev/full", "w") as full:
+                done = self.call(*args, stdout=full)
+            self.assertEqual(done.returncode, 1, args)
+            self.assertIn("cannot write to standard output", done.stderr)
+            self.assert_one_line(done.stderr)
+
+
 class Ps(CliTest):
     def test_no_daemon_is_no_jobs_and_starts_none(self):
         self.assertEqual(self.call("ps").stdout, "no jobs\n")
