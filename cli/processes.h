@@ -15,7 +15,8 @@ namespace sluice::cli {
 std::vector<pid_t> process_tree(pid_t root);
 
 // The processes of job `id`: the tree of `child` (0: none) and every process of the user whose environment names the
-// job and a board in this runtime directory, which finds those that were adopted by init. Only processes that started at or after `started_ns` count.
+// job and a board in this runtime directory, which finds those that were adopted by init. Only processes that started
+// at or after `started_ns` count.
 std::vector<ProcessIdentity> processes_of_job(std::uint64_t id, pid_t child, std::uint64_t started_ns);
 
 // The likely reason why process `pid` holds a GPU context without a slot on the board, as a clause to put behind
