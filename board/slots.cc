@@ -204,7 +204,7 @@ const char* bypass_text(Bypass bypass) {
     case Bypass::kNoMemOps:
       return "the driver or GPU has no stream memory operations (version 2; driver 515 or newer)";
     case Bypass::kRegisterFailed:
-      return "the driver refused to register the board's memory (SLUICE_RUNTIME_DIR must be on a memory file system)";
+      return "the driver refused to register the board's memory (is SLUICE_RUNTIME_DIR on a memory file system?)";
     case Bypass::kSeveralGpus:
       return "the job spans several GPUs, which are held together or not at all";
     case Bypass::kNoSlot:

@@ -120,6 +120,7 @@ class RunOf {
       if (report.is_object()) {
         result.launches = number(report, "launches");
         result.gated = number(report, "gated");
+        result.gates = number(report, "gates");
       }
     }
     return results;

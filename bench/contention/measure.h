@@ -15,10 +15,10 @@ enum class Setup { kAlone, kTimeSlicing, kMps, kSluice };
 const char* setup_name(Setup setup);  // as in the report: "alone", "time_slicing", "mps", "sluice"
 
 struct JobRun {
-  std::vector<double> latencies_us;              // of the requests that ended inside the window
-  std::optional<double> throughput_per_s;        // in the device's time
-  std::optional<double> service_p50_us;          // if the job's last line of JSON says so
-  std::optional<std::uint64_t> launches, gated;  // under Sluice, from its report
+  std::vector<double> latencies_us;                     // of the requests that ended inside the window
+  std::optional<double> throughput_per_s;               // in the device's time
+  std::optional<double> service_p50_us;                 // if the job's last line of JSON says so
+  std::optional<std::uint64_t> launches, gated, gates;  // under Sluice, from its report
 };
 
 struct Run {

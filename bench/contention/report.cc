@@ -24,6 +24,7 @@ JobResult add_up(const JobSpec& spec, const std::vector<Run>& repeats, std::size
     if (job.service_p50_us) services.push_back(*job.service_p50_us);
     if (job.launches) result.launches = result.launches.value_or(0) + *job.launches;
     if (job.gated) result.gated = result.gated.value_or(0) + *job.gated;
+    if (job.gates) result.gates = result.gates.value_or(0) + *job.gates;
   }
   std::sort(result.latencies_us.begin(), result.latencies_us.end());
   result.throughput_per_s = mean(result.throughputs);
@@ -151,7 +152,8 @@ nlohmann::ordered_json to_json(const Report& report) {
                       {"service_p50_us", or_null(job.service_p50_us)},
                       {"samples", job.latencies_us.size()},
                       {"launches", or_null(job.launches)},
-                      {"gated", or_null(job.gated)}});
+                      {"gated", or_null(job.gated)},
+                      {"gates", or_null(job.gates)}});
     }
     setups.push_back({{"name", setup_name(setup.setup)}, {"jobs", jobs}});
   }

@@ -26,7 +26,7 @@ struct JobResult {
   std::optional<double> kept_ratio;     // of what the jobs above leave of its throughput alone
   std::optional<Interval> kept_spread;  // smallest and largest of the repetitions
   std::vector<double> throughputs;      // one a repetition
-  std::optional<std::uint64_t> launches, gated;
+  std::optional<std::uint64_t> launches, gated, gates;
 };
 
 struct SetupResult {

@@ -136,7 +136,7 @@ class Board:
 
 class SurviveTest(unittest.TestCase):
     def setUp(self):
-        # A real driver registers only memory of a memory file system.
+        # A real driver may refuse to register memory of a file on a disk.
         self.folder = tempfile.mkdtemp(prefix="sluice-survive-", dir="/dev/shm")
         self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
         self.runtime = os.path.join(self.folder, "runtime")
