@@ -1,0 +1,141 @@
+/* Sluice's C interface to the engine: load an ONNX model once, run it from any number of sessions.
+ *
+ *     sluice_model_options options;
+ *     sluice_model_options_init(&options);
+ *     options.threads = 2;
+ *     sluice_model* model;
+ *     sluice_session* session;
+ *     if (sluice_model_load("resnet50.onnx", &options, &model) != SLUICE_OK) die(sluice_last_error());
+ *     if (sluice_session_create(model, &session) != SLUICE_OK) die(sluice_last_error());
+ *     const int64_t dims[] = {1, 3, 224, 224};
+ *     sluice_session_set_input(session, "input", SLUICE_FLOAT, 4, dims, pixels);
+ *     if (sluice_session_run(session) != SLUICE_OK) die(sluice_last_error());
+ *     sluice_session_output(session, "logits", &dtype, &rank, &out_dims, &logits);
+ *
+ * Errors: every function that returns int returns SLUICE_OK (0) or another sluice_code; what was wrong, where, and what
+ * to do is then in sluice_last_error(). A function that failed has changed none of its output parameters, and what it
+ * worked on can be used again. A null pointer where none is allowed, or a name that the model lacks, is
+ * SLUICE_INVALID_ARGUMENT, never a crash. No function exits, throws across this interface or prints.
+ *
+ * Threads: functions on different models and sessions may run at the same time. One session is used by one thread at a
+ * time; the caller sees to that. A model may be used by many threads at once, except that it is released once.
+ *
+ * Growth: structs start with their size, codes and types only gain values, functions are only added. A program built
+ * against an older header goes on working with a newer library. */
+#ifndef SLUICE_H_
+#define SLUICE_H_
+
+#include <stddef.h>
+#include <stdint.h>
+
+#if defined(__GNUC__)
+#define SLUICE_API __attribute__((visibility("default")))
+#else
+#define SLUICE_API
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* gRPC's codes. */
+typedef enum sluice_code {
+  SLUICE_OK = 0,
+  SLUICE_INVALID_ARGUMENT = 3,    /* a name, type, shape, option or file that is wrong */
+  SLUICE_NOT_FOUND = 5,           /* no such file or device */
+  SLUICE_RESOURCE_EXHAUSTED = 8,  /* out of memory, or over one of the importer's limits */
+  SLUICE_FAILED_PRECONDITION = 9, /* called in the wrong order, such as run without all inputs */
+  SLUICE_UNIMPLEMENTED = 12,      /* valid ONNX that the engine does not do; the message names operator and node */
+  SLUICE_INTERNAL = 13,           /* a fault of Sluice's own */
+  SLUICE_UNAVAILABLE = 14         /* the device is there but cannot be used */
+} sluice_code;
+
+/* Element types, numbered as ONNX numbers them (TensorProto.DataType). */
+typedef enum sluice_dtype {
+  SLUICE_FLOAT = 1,
+  SLUICE_UINT8 = 2,
+  SLUICE_INT8 = 3,
+  SLUICE_UINT16 = 4,
+  SLUICE_INT16 = 5,
+  SLUICE_INT32 = 6,
+  SLUICE_INT64 = 7,
+  SLUICE_BOOL = 9, /* one byte, 0 or 1 */
+  SLUICE_FLOAT16 = 10,
+  SLUICE_DOUBLE = 11,
+  SLUICE_UINT32 = 12,
+  SLUICE_UINT64 = 13
+} sluice_dtype;
+
+typedef struct sluice_model sluice_model;     /* weights and graph; immutable */
+typedef struct sluice_session sluice_session; /* bound inputs, working memory and outputs of one stream of runs */
+
+typedef struct sluice_model_options {
+  size_t size;            /* sizeof(sluice_model_options) of the caller's header */
+  const char* device;     /* "cpu"; NULL is "cpu" */
+  const char* precision;  /* "fp32" or "fp16"; NULL is "fp32" */
+  int32_t threads;        /* CPU threads of one run, the caller's included; 0 is one a physical core */
+  const char* passes_off; /* names of passes to leave out, with commas between, or "all"; NULL leaves none out */
+} sluice_model_options;
+
+/* Sets the size and the defaults. */
+SLUICE_API void sluice_model_options_init(sluice_model_options* options);
+
+/* "MAJOR.MINOR.PATCH"; static. */
+SLUICE_API const char* sluice_version(void);
+
+/* What the last failed call of this thread said, in UTF-8; "" before the first failure. The text belongs to the
+ * library and stays until this thread's next call that fails. Never NULL. */
+SLUICE_API const char* sluice_last_error(void);
+
+/* Reads and prepares a model. `options` may be NULL: the defaults. The file may change or vanish once this returned.
+ * On success *out is the caller's, to be given to sluice_model_release. */
+SLUICE_API int sluice_model_load(const char* path, const sluice_model_options* options, sluice_model** out);
+
+/* Gives the caller's hold on the model back; sessions made from it keep what they need. NULL does nothing. */
+SLUICE_API void sluice_model_release(sluice_model* model);
+
+/* The model's inputs (initializers are none) and outputs, in the file's order. Names, and the dims of
+ * sluice_model_input, belong to the model. A dimension that the file leaves open is -1. `dtype`, `rank` and `dims` may
+ * be NULL. SLUICE_INVALID_ARGUMENT: index out of range. */
+SLUICE_API size_t sluice_model_input_count(const sluice_model* model);
+SLUICE_API size_t sluice_model_output_count(const sluice_model* model);
+SLUICE_API int sluice_model_input(const sluice_model* model, size_t index, const char** name, sluice_dtype* dtype,
+                                  size_t* rank, const int64_t** dims);
+SLUICE_API int sluice_model_output(const sluice_model* model, size_t index, const char** name);
+
+/* A session of the model. Sessions of one model share its weights and may run at the same time. On success *out is the
+ * caller's, to be given to sluice_session_destroy. */
+SLUICE_API int sluice_session_create(sluice_model* model, sluice_session** out);
+
+/* Frees the session and its outputs' memory. NULL does nothing. */
+SLUICE_API void sluice_session_destroy(sluice_session* session);
+
+/* Binds an input: `rank` dims and their product of elements at `data`, row-major, without gaps. `dims` is copied;
+ * `data` is not: it stays the caller's, must not change during sluice_session_run, and must stay valid until the input
+ * is bound anew or the session is destroyed. The binding holds for all later runs, so that new values may be written
+ * to the same place between runs. A scalar has rank 0, and then dims may be NULL. `data` may be NULL where a dim is 0.
+ * SLUICE_INVALID_ARGUMENT: no input of this name, or not its type or shape (a dimension that the file leaves open takes
+ * any value). */
+SLUICE_API int sluice_session_set_input(sluice_session* session, const char* name, sluice_dtype dtype, size_t rank,
+                                        const int64_t* dims, const void* data);
+
+/* Lets runs write an output to the caller's memory: `capacity` bytes at `data`, valid until bound anew or the session
+ * is destroyed. NULL undoes it. A run whose output does not fit fails with SLUICE_INVALID_ARGUMENT and says the size
+ * that it needs. */
+SLUICE_API int sluice_session_bind_output(sluice_session* session, const char* name, void* data, size_t capacity);
+
+/* Computes all outputs and returns when they are there. The first run with a new combination of input shapes prepares
+ * a program for it, which takes longer and allocates memory; later runs with these shapes allocate nothing. */
+SLUICE_API int sluice_session_run(sluice_session* session);
+
+/* An output of the last successful run. *dims and *data belong to the session (*data to the caller, where bound) and
+ * stay until its next run, its next sluice_session_set_input or its destruction. `dtype`, `rank`, `dims` and `data` may
+ * be NULL. SLUICE_FAILED_PRECONDITION: no run has succeeded yet. */
+SLUICE_API int sluice_session_output(sluice_session* session, const char* name, sluice_dtype* dtype, size_t* rank,
+                                     const int64_t** dims, const void** data);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* SLUICE_H_ */
