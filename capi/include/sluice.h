@@ -1,7 +1,6 @@
 /* Sluice's C interface to the engine: load an ONNX model once, run it from any number of sessions.
  *
- *     sluice_model_options options;
- *     sluice_model_options_init(&options);
+ *     sluice_model_options options = {sizeof options};
  *     options.threads = 2;
  *     sluice_model* model;
  *     sluice_session* session;
@@ -69,16 +68,14 @@ typedef enum sluice_dtype {
 typedef struct sluice_model sluice_model;     /* weights and graph; immutable */
 typedef struct sluice_session sluice_session; /* bound inputs, working memory and outputs of one stream of runs */
 
+/* Zero in a field is its default. */
 typedef struct sluice_model_options {
-  size_t size;            /* sizeof(sluice_model_options) of the caller's header */
+  size_t size;            /* sizeof(sluice_model_options) in the caller's header */
   const char* device;     /* "cpu"; NULL is "cpu" */
   const char* precision;  /* "fp32" or "fp16"; NULL is "fp32" */
   int32_t threads;        /* CPU threads of one run, the caller's included; 0 is one a physical core */
   const char* passes_off; /* names of passes to leave out, with commas between, or "all"; NULL leaves none out */
 } sluice_model_options;
-
-/* Sets the size and the defaults. */
-SLUICE_API void sluice_model_options_init(sluice_model_options* options);
 
 /* "MAJOR.MINOR.PATCH"; static. */
 SLUICE_API const char* sluice_version(void);
