@@ -4,6 +4,7 @@
 
 #include <cstring>
 
+#include "held_wait.h"
 #include "hooks.h"
 #include "real.h"
 #include "session.h"
@@ -51,7 +52,8 @@ void count_long(Session* session, Cost* cost, const Work& work, std::uint32_t es
 // One submission, around the driver's own call.
 class Submission {
  public:
-  Submission(CUstream handle, bool per_thread, const Work& work) {
+  // `waits`: the call returns only when its work, and hence all before it, is done.
+  Submission(CUstream handle, bool per_thread, const Work& work, bool waits) : waits_(waits) {
     StreamState* stream = find_stream(handle, per_thread);
     if (stream == nullptr || stream->session == nullptr) return;
     Session* session = stream->session;
@@ -78,14 +80,15 @@ class Submission {
       count_long(session, cost, work, estimate_);
     }
     if (gate(stream, estimate_)) counters.gated.fetch_add(1, std::memory_order_relaxed);
+    if (waits) await_stream(stream);
     if (wants_sample(n)) sample_ = begin_sample(session, stream, cost);
   }
 
-  // After the driver's call. `waits`: the call returned only when its work, and hence all before it, was done.
-  void done(CUresult result, bool waits) {
+  // After the driver's call.
+  void done(CUresult result) {
     if (stream_ == nullptr) return;
     if (sample_ != nullptr) end_sample(sample_, stream_);
-    if (waits && result == CUDA_SUCCESS) {
+    if (waits_ && result == CUDA_SUCCESS) {
       completed(stream_, submission_);
       return;
     }
@@ -93,6 +96,7 @@ class Submission {
   }
 
  private:
+  const bool waits_;
   StreamState* stream_ = nullptr;
   Sample* sample_ = nullptr;
   std::uint64_t submission_ = 0;
@@ -129,9 +133,10 @@ struct Amount {
     const Function next = reinterpret_cast<Function>(real_##symbol.load(std::memory_order_relaxed)); \
     if (!enabled()) return next args;                                                                \
     const Amount amount = work;                                                                      \
-    Submission submission(stream, (flags) == 2, Work{Kind::k##kind, amount.handle, amount.size});    \
+    Submission submission(stream, (flags) == 2, Work{Kind::k##kind, amount.handle, amount.size},     \
+                          waits_for_result(#name));                                                  \
     const CUresult result = next args;                                                               \
-    submission.done(result, waits_for_result(#name));                                                \
+    submission.done(result);                                                                         \
     return result;                                                                                   \
   }
 #include "sluice/cuda_abi/submits.inc"

@@ -2,6 +2,7 @@
 // and contexts.
 #include <cuda.h>
 
+#include "held_wait.h"
 #include "hooks.h"
 #include "real.h"
 #include "session.h"
@@ -31,6 +32,16 @@ Mutex recorded_lock;
 
 Recorded& entry_of(CUevent event) {
   return recorded[(reinterpret_cast<std::uintptr_t>(event) * 0x9e3779b97f4a7c15ull >> 40) % kRecorded];
+}
+
+// Events whose waits sleep by themselves; a lost entry only means that waiting for one while others hold this job asks
+// instead. Direct-mapped like the table above.
+std::atomic<CUevent> blocking_events[kRecorded];
+
+std::atomic<CUevent>& blocking_entry_of(CUevent event) { return blocking_events[&entry_of(event) - recorded]; }
+
+void note_created(const CUevent* event, unsigned flags, CUresult result) {
+  if (result == CUDA_SUCCESS && (flags & CU_EVENT_BLOCKING_SYNC) != 0) blocking_entry_of(*event).store(*event);
 }
 
 void forget_event(CUevent event) {
@@ -65,18 +76,33 @@ class Recording {
   std::uint64_t submitted_ = 0;
 };
 
-void note_done(CUevent event) {
+// Where that event was recorded last, and what had been submitted there; no stream where that is not known.
+struct Place {
+  StreamState* stream = nullptr;
+  std::uint64_t submitted = 0;
+};
+Place place_of(CUevent event) {
   Recorded& entry = entry_of(event);
-  if (event == nullptr || entry.event.load(std::memory_order_relaxed) != event) return;
-  StreamState* stream;
-  std::uint64_t submitted;
-  {
-    Guard guard(recorded_lock);
-    if (entry.event.load() != event) return;
-    stream = entry.stream;
-    submitted = entry.submitted;
-  }
-  completed(stream, submitted);
+  if (event == nullptr || entry.event.load(std::memory_order_relaxed) != event) return {};
+  Guard guard(recorded_lock);
+  if (entry.event.load() != event) return {};
+  return {entry.stream, entry.submitted};
+}
+
+void note_done(CUevent event) {
+  const Place place = place_of(event);
+  if (place.stream != nullptr) completed(place.stream, place.submitted);
+}
+
+void await_recorded(CUevent event) {
+  if (event == nullptr || blocking_entry_of(event).load(std::memory_order_relaxed) == event) return;
+  if (StreamState* stream = place_of(event).stream; stream != nullptr) await_event(event, stream);
+}
+
+void destroyed(CUevent event) {
+  forget_event(event);
+  CUevent known = event;
+  blocking_entry_of(event).compare_exchange_strong(known, nullptr);
 }
 
 // A wait for one stream, around the driver's call.
@@ -87,6 +113,9 @@ class StreamWait {
     if (stream_ == nullptr) return;
     submitted_ = stream_->submitted.load();
     stream_->waiters.fetch_add(1);
+  }
+  void await() const {
+    if (stream_ != nullptr && !is_capturing(*stream_)) await_stream(stream_);
   }
   void done(CUresult result) {
     if (stream_ == nullptr) return;
@@ -108,6 +137,11 @@ class ContextWait {
       if (stream_[i] == nullptr) continue;
       submitted_[i] = stream_[i]->submitted.load();
       stream_[i]->waiters.fetch_add(1);
+    }
+  }
+  void await() const {
+    for (int i = 0; i < count_; ++i) {
+      if (stream_[i] != nullptr) await_submission(stream_[i], submitted_[i]);
     }
   }
   // Also of those that went meanwhile, and whose state another has now.
@@ -151,19 +185,21 @@ CUcontext current_context() {
     return result;                                                                                   \
   }
 
-#define WRAP_STREAM_WAIT(symbol, per_thread) \
-  WRAP(symbol, (CUstream stream), (stream), StreamWait wait(stream, per_thread), wait.done(result))
-WRAP_STREAM_WAIT(cuStreamSynchronize, false)
-WRAP_STREAM_WAIT(cuStreamSynchronize_ptsz, true)
-WRAP_STREAM_WAIT(cuStreamQuery, false)
-WRAP_STREAM_WAIT(cuStreamQuery_ptsz, true)
-WRAP(cuCtxSynchronize, (), (), ContextWait wait(current_context()), wait.done(result))
-WRAP(cuCtxSynchronize_v2, (CUcontext context), (context), ContextWait wait(context), wait.done(result))
+#define WRAP_STREAM(symbol, per_thread, await) \
+  WRAP(symbol, (CUstream stream), (stream), StreamWait wait(stream, per_thread); await, wait.done(result))
+WRAP_STREAM(cuStreamSynchronize, false, wait.await())
+WRAP_STREAM(cuStreamSynchronize_ptsz, true, wait.await())
+WRAP_STREAM(cuStreamQuery, false, )
+WRAP_STREAM(cuStreamQuery_ptsz, true, )
+WRAP(cuCtxSynchronize, (), (), ContextWait wait(current_context()); wait.await(), wait.done(result))
+WRAP(cuCtxSynchronize_v2, (CUcontext context), (context), ContextWait wait(context); wait.await(), wait.done(result))
 
-#define WRAP_EVENT_DONE(symbol) WRAP(symbol, (CUevent event), (event), , if (result == CUDA_SUCCESS) note_done(event))
-WRAP_EVENT_DONE(cuEventSynchronize)
-WRAP_EVENT_DONE(cuEventQuery)
-#define WRAP_EVENT_DESTROY(symbol) WRAP(symbol, (CUevent event), (event), forget_event(event), )
+#define WRAP_EVENT(symbol, await) \
+  WRAP(symbol, (CUevent event), (event), await, if (result == CUDA_SUCCESS) note_done(event))
+WRAP_EVENT(cuEventSynchronize, await_recorded(event))
+WRAP_EVENT(cuEventQuery, )
+WRAP(cuEventCreate, (CUevent * event, unsigned flags), (event, flags), , note_created(event, flags, result))
+#define WRAP_EVENT_DESTROY(symbol) WRAP(symbol, (CUevent event), (event), destroyed(event), )
 WRAP_EVENT_DESTROY(cuEventDestroy)
 WRAP_EVENT_DESTROY(cuEventDestroy_v2)
 #define WRAP_RECORD(symbol, per_thread, params, args) \
@@ -250,6 +286,7 @@ const Hook kHooks[] = {
     HOOK(cuCtxSynchronize_v2),
     HOOK(cuEventSynchronize),
     HOOK(cuEventQuery),
+    HOOK(cuEventCreate),
     HOOK(cuEventDestroy),
     HOOK(cuEventDestroy_v2),
     HOOK(cuEventRecord),

@@ -13,6 +13,7 @@ void load_real(void* handle) {
   get(&real.ctx_get_current, "cuCtxGetCurrent");
   get(&real.ctx_set_current, "cuCtxSetCurrent");
   get(&real.ctx_get_device, "cuCtxGetDevice");
+  get(&real.ctx_get_flags, "cuCtxGetFlags");
   get(&real.primary_get_state, "cuDevicePrimaryCtxGetState");
   get(&real.device_get_uuid, "cuDeviceGetUuid_v2");
   get(&real.device_get_attribute, "cuDeviceGetAttribute");
@@ -23,9 +24,11 @@ void load_real(void* handle) {
   get(&real.stream_write_value32, "cuStreamWriteValue32_v2");
   get(&real.stream_is_capturing, "cuStreamIsCapturing");
   get(&real.stream_get_ctx, "cuStreamGetCtx");
+  get(&real.stream_query, "cuStreamQuery");
   get(&real.exchange_capture_mode, "cuThreadExchangeStreamCaptureMode");
   get(&real.event_create, "cuEventCreate");
   get(&real.event_record, "cuEventRecord");
+  get(&real.event_query, "cuEventQuery");
   get(&real.event_elapsed, "cuEventElapsedTime");
   get(&real.func_get_name, "cuFuncGetName");
   get(&real.kernel_get_name, "cuKernelGetName");

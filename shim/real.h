@@ -12,6 +12,7 @@ struct Real {
   CUresult (*ctx_get_current)(CUcontext*);
   CUresult (*ctx_set_current)(CUcontext);
   CUresult (*ctx_get_device)(CUdevice*);
+  CUresult (*ctx_get_flags)(unsigned*);
   CUresult (*primary_get_state)(CUdevice, unsigned*, int*);
   CUresult (*device_get_uuid)(CUuuid*, CUdevice);
   CUresult (*device_get_attribute)(int*, CUdevice_attribute, CUdevice);
@@ -22,9 +23,11 @@ struct Real {
   CUresult (*stream_write_value32)(CUstream, CUdeviceptr, cuuint32_t, unsigned);
   CUresult (*stream_is_capturing)(CUstream, CUstreamCaptureStatus*);
   CUresult (*stream_get_ctx)(CUstream, CUcontext*);
+  CUresult (*stream_query)(CUstream);
   CUresult (*exchange_capture_mode)(CUstreamCaptureMode*);
   CUresult (*event_create)(CUevent*, unsigned);
   CUresult (*event_record)(CUevent, CUstream);
+  CUresult (*event_query)(CUevent);
   CUresult (*event_elapsed)(float*, CUevent, CUevent);
   CUresult (*func_get_name)(const char**, CUfunction);  // optional: driver 545
   CUresult (*kernel_get_name)(const char**, CUkernel);  // optional: driver 545

@@ -55,6 +55,10 @@ struct Api {
     get(&stream_destroy, "cuStreamDestroy_v2");
     get(&synchronize, "cuStreamSynchronize");
     get(&synchronize_per_thread, "cuStreamSynchronize_ptsz");
+    get(&event_create, "cuEventCreate");
+    get(&event_record, "cuEventRecord");
+    get(&event_synchronize, "cuEventSynchronize");
+    get(&event_destroy, "cuEventDestroy_v2");
     get(&wait_value, "cuStreamWaitValue64_v2");
     get(&launch, "cuLaunchKernel");
     get(&launch_per_thread, "cuLaunchKernel_ptsz");
@@ -80,6 +84,10 @@ struct Api {
   decltype(&::cuStreamCreate) stream_create;
   decltype(&::cuStreamDestroy) stream_destroy;
   decltype(&::cuStreamSynchronize) synchronize, synchronize_per_thread;
+  decltype(&::cuEventCreate) event_create;
+  decltype(&::cuEventRecord) event_record;
+  decltype(&::cuEventSynchronize) event_synchronize;
+  decltype(&::cuEventDestroy) event_destroy;
   decltype(&::cuStreamWaitValue64) wait_value;
   decltype(&::cuLaunchKernel) launch, launch_per_thread;
   decltype(&::cuLaunchCooperativeKernel) launch_cooperative;
