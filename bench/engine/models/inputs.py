@@ -76,7 +76,7 @@ INPUTS = {
     "bert_base_opset17": _bert,
     "ppocr_det": _text("x", 480, 640, 28),
     "ppocr_rec": _text("x", 48, 320, 32),
-    "ppocr_cls": _text("x", 48, 192, 32),
+    "ppocr_cls": _image("x", 48, 192, -1, 1),
     "magika": _magika,
     "silero_vad": _silero,
 }
