@@ -13,7 +13,7 @@ PYTHON ?= python3
 PROGRAMS := sluice sluiced bench_contention example_latency example_throughput \
   sluice_shim sluice_emulator sluice_emulator_nvml
 
-.PHONY: build test demo lint format asan tsan fuzz clean help
+.PHONY: build test demo conformance lint format asan tsan fuzz clean help
 
 build: build/build.ninja ## build the programs into build/bin (installs what is missing first)
 	@cmake --build build -j $(JOBS) --target $(PROGRAMS)
@@ -27,6 +27,10 @@ demo: build ## a latency job and a throughput job on one GPU (or the emulated on
 	@$(PYTHON) -c 'import json; r = json.load(open("out/demo/report.json")); \
 	  print("report: out/demo/report.html, out/demo/report.json (%s, %s)" % \
 	        (r["device"], "simulated" if r["simulated"] else "measured on this GPU"))'
+
+conformance: build/build.ninja .deps/test.stamp ## ONNX's conformance cases against the engine; the last line counts them
+	@cmake --build build -j $(JOBS) --target onnx_conformance
+	@build/bin/onnx_conformance
 
 lint: build/build.ninja .deps/test.stamp .deps/lint.stamp ## formatting, clang-tidy, shellcheck, arrows between rooms, hygiene
 	@scripts/lint
@@ -51,7 +55,7 @@ clean: ## remove what was built and measured; keeps the fetched headers
 	rm -rf build out
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-7s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 build/build.ninja: CMakePresets.json .deps/build.stamp
 	@cmake --preset release

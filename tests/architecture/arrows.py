@@ -23,6 +23,7 @@ ARROWS = {
     "shim": ("board", "driver"),  # loaded into other people's programs: nothing else of ours
     "control": ("base",),  # messages between command line and daemon
     "health": ("base",),  # NVML, opened at run time
+    "engine": ("base",),  # ONNX models: import, passes, programs for devices
     "daemon": ("board", "policy", "health", "control"),  # owns what is slow
     "cli": ("control", "health", "board", "driver"),  # `run` takes the job's slot and finds the driver
 }

@@ -1,0 +1,59 @@
+// What a device must offer: it compiles a graph whose shapes are all known into a program, and runs it. One suite
+// (tests/conformance) runs against every device.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ir/graph.h"
+#include "operators/packed_weights.h"
+
+namespace sluice::engine {
+
+// What one step of a program is and what it took, for profiles.
+struct StepInfo {
+  std::string name;            // of the node; of the first one where several were fused
+  std::string op;              // "Conv+Relu" where fused
+  std::string implementation;  // "reference", "dnnl:jit:avx2"
+  std::vector<TensorType> outputs;
+};
+
+struct ProgramInfo {
+  std::vector<StepInfo> steps;
+  std::size_t arena_bytes = 0;     // memory of intermediate results
+  std::size_t constant_bytes = 0;  // constants that this program holds, packed ones not counted
+};
+
+// Belongs to one session; used by one thread at a time.
+class Program {
+ public:
+  virtual ~Program() = default;
+  const ProgramInfo& info() const { return info_; }
+
+  // One pointer a graph input (nullptr for those that are constants by now) and a graph output, in the graph's order;
+  // dense, aligned to the element type, in memory of the host. Returns when the outputs are written. Allocates nothing.
+  // `step_ns`: nullptr, or as many counters as there are steps, to which each step's time is added.
+  virtual Status run(std::span<const void* const> inputs, std::span<void* const> outputs, std::uint64_t* step_ns) = 0;
+
+ protected:
+  ProgramInfo info_;
+};
+
+// Thread safe.
+class Device {
+ public:
+  virtual ~Device() = default;
+  virtual std::string_view name() const = 0;
+  // `graph`: specialised and through the passes of both stages. `packed`: the model's.
+  virtual Result<std::unique_ptr<Program>> compile(const Graph& graph, PackedWeights& packed) = 0;
+};
+
+// Errors: kUnavailable (no such device here), kInvalidArgument (threads).
+Result<std::shared_ptr<Device>> open_device(std::string_view name, int threads);
+
+}  // namespace sluice::engine
