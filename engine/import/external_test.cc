@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "import/import.h"
-#include "import/model_builder.h"
+#include "testing/model_builder.h"
 
 namespace sluice::engine {
 namespace {

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "import/model_builder.h"
+#include "testing/model_builder.h"
 
 namespace sluice::engine {
 namespace {

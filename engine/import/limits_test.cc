@@ -3,7 +3,7 @@
 #include <sys/stat.h>
 
 #include "import/import.h"
-#include "import/model_builder.h"
+#include "testing/model_builder.h"
 #include "import/wire.h"
 
 namespace sluice::engine {
