@@ -85,7 +85,8 @@ def model_path(name, directory):
         return package_models.find(name)
     path = directory / f"{name}.onnx"
     if not path.exists():
-        raise FileNotFoundError(f"{path} is not there; run bench/engine/export_models.py --out {directory} --only {name}")
+        raise FileNotFoundError(
+            f"{path} is not there; run bench/engine/export_models.py --out {directory} --only {name}")
     return path
 
 
@@ -99,8 +100,8 @@ def measure(name, batch, path, engines, options):
         rounds = []
         for index in range(options.rounds):
             order = workers if index % 2 == 0 else workers[::-1]
-            rounds.append({w.engine: w.do("block", warm_s=options.block_s / 4, seconds=options.block_s, count=3)["latency_s"]
-                           for w in order})
+            blocks = {"warm_s": options.block_s / 4, "seconds": options.block_s, "count": 3}
+            rounds.append({worker.engine: worker.do("block", **blocks)["latency_s"] for worker in order})
         outputs = {}
         with tempfile.TemporaryDirectory() as scratch:
             for worker in workers:
@@ -123,8 +124,8 @@ def measure(name, batch, path, engines, options):
         row["latency_ratio"] = ratios.summary(ratios.round_ratios([(r[ours], r[rival]) for r in rounds]))
         row["memory_ratio"] = row[ours]["peak_bytes"] / row[rival]["peak_bytes"]
         row["error"] = ratios.largest_error(outputs[ours], outputs[rival])
-        values = {"latency_ratio": row["latency_ratio"]["median"], "memory_ratio": row["memory_ratio"], "error": row["error"]}
-        row["verdict"] = {key: ratios.verdict(key, value, name) for key, value in values.items()}
+        values = dict(row, latency_ratio=row["latency_ratio"]["median"])
+        row["verdict"] = {key: ratios.verdict(key, values[key], name) for key in ("latency_ratio", "memory_ratio", "error")}
     return row
 
 
@@ -132,7 +133,8 @@ def markdown(report):
     """The table people read; one line a row."""
     bounds = {key: "must {0:g}, aim {1:g}".format(*value) for key, value in ratios.BOUNDS.items()}
     lines = [f"Sluice {report['sluice'] or '(not measured)'} against ONNX Runtime {report['onnxruntime']}, "
-             f"{report['threads']} threads each, {report['cpu']}; {report['rounds']} rounds, smallest to largest in brackets.", "",
+             f"{report['threads']} threads each, {report['cpu']}; {report['rounds']} rounds, smallest to largest in "
+             "brackets.", "",
              f"| model | batch | ONNX Runtime, ms | latency ratio ({bounds['latency_ratio']}) | its peak memory, MB | "
              f"memory ratio ({bounds['memory_ratio']}) | error ({bounds['error']}) |",
              "| --- | ---: | ---: | ---: | ---: | ---: | ---: |"]
@@ -152,7 +154,8 @@ def markdown(report):
         def judged(text, measure):
             return f" {text} {held[measure]}".rstrip() + " |"
 
-        lines.append(head + latency + judged("{median:.2f} ({min:.2f} to {max:.2f})".format(**ratio), "latency_ratio") + memory
+        lines.append(head + latency
+                     + judged("{median:.2f} ({min:.2f} to {max:.2f})".format(**ratio), "latency_ratio") + memory
                      + judged(f"{row['memory_ratio']:.2f}", "memory_ratio") + judged(f"{row['error']:.1e}", "error"))
     return "\n".join(lines) + "\n"
 
@@ -167,11 +170,11 @@ def cpu_name():
 
 def parse():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--models", type=pathlib.Path, default=ROOT / "out/models", help="where export_models.py wrote to")
+    parser.add_argument("--models", type=pathlib.Path, default=ROOT / "out/models", help="what export_models.py wrote")
     parser.add_argument("--out", type=pathlib.Path, default=ROOT / "out/engine", help="directory of the report")
     parser.add_argument("--library", type=pathlib.Path, default=ROOT / "build/lib/libsluice.so", help="libsluice.so")
-    parser.add_argument("--only", action="append", choices=inputs.INPUTS, metavar="NAME", help="this model (may be repeated)")
-    parser.add_argument("--batch", action="append", type=int, help="this batch (may be repeated; 1 and 8)")
+    parser.add_argument("--only", action="append", choices=inputs.INPUTS, metavar="NAME", help="this model (repeatable)")
+    parser.add_argument("--batch", action="append", type=int, help="this batch (repeatable; 1 and 8)")
     parser.add_argument("--threads", type=int, default=2, help="CPU threads of each engine (2)")
     parser.add_argument("--rounds", type=int, default=7, help="rounds of one block each (7)")
     parser.add_argument("--block-s", type=float, default=0.5, help="least seconds of a block (0.5)")
@@ -199,7 +202,8 @@ def main():
         for batch in options.batch or (1, 8):
             rows.append(measure(name, batch, paths[name], engines, options))
             print(f"compare: {name}, batch {batch}: {rows[-1].get('error_text', 'measured')}", file=sys.stderr)
-    report = {"threads": options.threads, "rounds": options.rounds, "block_s": options.block_s, "cpu": cpu_name(), "rows": rows}
+    report = {"threads": options.threads, "rounds": options.rounds, "block_s": options.block_s, "cpu": cpu_name(),
+              "rows": rows}
     for engine in ("sluice", "onnxruntime"):
         report[engine] = next((row[engine]["version"] for row in rows if engine in row), "")
     options.out.mkdir(parents=True, exist_ok=True)

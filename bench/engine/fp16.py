@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""FP16 files: `sluice optimize --precision fp16` against a plain cast by onnxconverter-common, both run by ONNX Runtime.
+"""FP16 files: `sluice optimize --precision fp16` against a plain cast by onnxconverter-common, in ONNX Runtime.
 
     .deps/venv/bin/python bench/engine/fp16.py --models out/models --out out/engine
 
@@ -77,7 +77,8 @@ def repaired_cast(source, target):
 
 
 def optimize(sluice, source, target):
-    done = subprocess.run([sluice, "optimize", source, "-o", target, "--precision", "fp16"], capture_output=True, text=True)
+    command = [sluice, "optimize", source, "-o", target, "--precision", "fp16"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise RuntimeError(f"sluice optimize ended with {done.returncode}: {done.stderr.strip()}")
 
@@ -142,10 +143,11 @@ def markdown(rows):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--models", type=pathlib.Path, default=compare.ROOT / "out/models", help="where export_models.py wrote to")
+    parser.add_argument("--models", type=pathlib.Path, default=compare.ROOT / "out/models",
+                        help="what export_models.py wrote")
     parser.add_argument("--out", type=pathlib.Path, default=compare.ROOT / "out/engine", help="directory of the report")
     parser.add_argument("--sluice", type=pathlib.Path, default=compare.ROOT / "build/bin/sluice", help="the program")
-    parser.add_argument("--only", action="append", choices=inputs.INPUTS, metavar="NAME", help="this model (may be repeated)")
+    parser.add_argument("--only", action="append", choices=inputs.INPUTS, metavar="NAME", help="this model (repeatable)")
     parser.add_argument("--batch", type=int, default=2, help="batch of the run (2)")
     parser.add_argument("--threads", type=int, default=2, help="CPU threads (2)")
     parser.add_argument("--rival-only", action="store_true", help="measure the plain cast alone")

@@ -39,7 +39,8 @@ class Library:
             ("sluice_session_destroy", None, [pointer]),
             ("sluice_session_set_input", number, [pointer, text, number, ctypes.c_size_t, dims, pointer]),
             ("sluice_session_run", number, [pointer]),
-            ("sluice_session_output", number, [pointer, text, out(number), out(ctypes.c_size_t), out(dims), out(pointer)]),
+            ("sluice_session_output", number,
+             [pointer, text, out(number), out(ctypes.c_size_t), out(dims), out(pointer)]),
         ):
             function = getattr(c, name)
             function.restype, function.argtypes = result, arguments
@@ -87,8 +88,9 @@ class Session:
         for name in self.output_names:
             dtype, rank = ctypes.c_int(), ctypes.c_size_t()
             dims, data = ctypes.POINTER(ctypes.c_int64)(), ctypes.c_void_p()
-            self._library.check(self._c.sluice_session_output(self._session, name.encode(), ctypes.byref(dtype),
-                                                              ctypes.byref(rank), ctypes.byref(dims), ctypes.byref(data)))
+            self._library.check(self._c.sluice_session_output(
+                self._session, name.encode(), ctypes.byref(dtype), ctypes.byref(rank), ctypes.byref(dims),
+                ctypes.byref(data)))
             shape = tuple(dims[axis] for axis in range(rank.value))
             array = np.empty(shape, DTYPES[dtype.value])
             if array.nbytes:

@@ -110,7 +110,8 @@ class Builder:
 
     # ---- Layers of convolutional networks.
 
-    def conv(self, x, channels, kernel, stride=1, groups=1, bias=None, bn_eps=None, gamma=1.0, fold=True, identity=False):
+    def conv(self, x, channels, kernel, stride=1, groups=1, bias=None, bn_eps=None, gamma=1.0, fold=True,
+             identity=False):
         """Conv without BN (with a bias array), or Conv and BN, folded as PyTorch's exporter does or kept as two nodes.
 
         `gamma` is the middle of BN's scale. `identity` routes the bias through an Identity, as that exporter does with

@@ -35,7 +35,8 @@ def _sppf(b, x, channels, name):
         parts = [_conv(b, x, x.channels // 2, name="cv1")]
         for _ in range(3):
             last = parts[-1]
-            y = b.op("MaxPool", [last], ceil_mode=0, dilations=[1, 1], kernel_shape=[5, 5], pads=[2] * 4, strides=[1, 1])
+            y = b.op("MaxPool", [last], ceil_mode=0, dilations=[1, 1], kernel_shape=[5, 5], pads=[2] * 4,
+                     strides=[1, 1])
             parts.append(Value(y, last.channels, last.mean + last.std, 0.7 * last.std))
         return _conv(b, b.concat(parts), channels, name="cv2")
 
