@@ -9,7 +9,7 @@ Each model and batch gets two processes, one an engine. They take turns in block
 turn it is not is blocked and has stopped using the CPU. Latency: per round the ratio of the medians, over rounds the
 median and the spread. Memory: the most that was resident from the load to the last run, less what was resident just
 before the load, with the inputs there (VmHWM - VmRSS; weights mapped from the file count). Error: the largest relative
-L2 error over the outputs. Writes compare.json and compare.md to --out.
+L2 error over the outputs. Writes compare.json (null is infinite) and compare.md to --out.
 
 Exit code: 0 measured; 1 a process failed, or with --check a bound was missed; 2 bad usage.
 """
@@ -90,7 +90,7 @@ def model_path(name, directory):
     return path
 
 
-def measure(name, batch, path, engines, options):
+def measure_model(name, batch, path, engines, options):
     """One row of the report; engines is ("sluice", "onnxruntime"), or the rival alone."""
     row = {"model": name, "batch": batch}
     workers = [Worker(engine, options.threads, options.library) for engine in engines]
@@ -125,16 +125,17 @@ def measure(name, batch, path, engines, options):
         row["memory_ratio"] = row[ours]["peak_bytes"] / row[rival]["peak_bytes"]
         row["error"] = ratios.largest_error(outputs[ours], outputs[rival])
         values = dict(row, latency_ratio=row["latency_ratio"]["median"])
-        row["verdict"] = {key: ratios.verdict(key, values[key], name) for key in ("latency_ratio", "memory_ratio", "error")}
+        measures = ("latency_ratio", "memory_ratio", "error")
+        row["verdict"] = {measure: ratios.verdict(measure, values[measure], name) for measure in measures}
     return row
 
 
 def markdown(report):
     """The table people read; one line a row."""
     bounds = {key: "must {0:g}, aim {1:g}".format(*value) for key, value in ratios.BOUNDS.items()}
-    lines = [f"Sluice {report['sluice'] or '(not measured)'} against ONNX Runtime {report['onnxruntime']}, "
-             f"{report['threads']} threads each, {report['cpu']}; {report['rounds']} rounds, smallest to largest in "
-             "brackets.", "",
+    ours = report["sluice"] or "(not measured)"
+    lines = [f"Sluice {ours} against ONNX Runtime {report['onnxruntime']}, {report['threads']} threads each, "
+             f"{report['cpu']}; {report['rounds']} rounds, smallest to largest in brackets.", "",
              f"| model | batch | ONNX Runtime, ms | latency ratio ({bounds['latency_ratio']}) | its peak memory, MB | "
              f"memory ratio ({bounds['memory_ratio']}) | error ({bounds['error']}) |",
              "| --- | ---: | ---: | ---: | ---: | ---: | ---: |"]
@@ -173,7 +174,8 @@ def parse():
     parser.add_argument("--models", type=pathlib.Path, default=ROOT / "out/models", help="what export_models.py wrote")
     parser.add_argument("--out", type=pathlib.Path, default=ROOT / "out/engine", help="directory of the report")
     parser.add_argument("--library", type=pathlib.Path, default=ROOT / "build/lib/libsluice.so", help="libsluice.so")
-    parser.add_argument("--only", action="append", choices=inputs.INPUTS, metavar="NAME", help="this model (repeatable)")
+    parser.add_argument("--only", action="append", choices=inputs.INPUTS, metavar="NAME",
+                        help="this model (repeatable)")
     parser.add_argument("--batch", action="append", type=int, help="this batch (repeatable; 1 and 8)")
     parser.add_argument("--threads", type=int, default=2, help="CPU threads of each engine (2)")
     parser.add_argument("--rounds", type=int, default=7, help="rounds of one block each (7)")
@@ -200,14 +202,14 @@ def main():
     rows = []
     for name in names:
         for batch in options.batch or (1, 8):
-            rows.append(measure(name, batch, paths[name], engines, options))
+            rows.append(measure_model(name, batch, paths[name], engines, options))
             print(f"compare: {name}, batch {batch}: {rows[-1].get('error_text', 'measured')}", file=sys.stderr)
     report = {"threads": options.threads, "rounds": options.rounds, "block_s": options.block_s, "cpu": cpu_name(),
               "rows": rows}
     for engine in ("sluice", "onnxruntime"):
         report[engine] = next((row[engine]["version"] for row in rows if engine in row), "")
     options.out.mkdir(parents=True, exist_ok=True)
-    (options.out / "compare.json").write_text(json.dumps(report, indent=1) + "\n")
+    (options.out / "compare.json").write_text(json.dumps(ratios.for_json(report), indent=1) + "\n")
     table = markdown(report)
     (options.out / "compare.md").write_text(table)
     print(table, end="")

@@ -147,7 +147,8 @@ def main():
                         help="what export_models.py wrote")
     parser.add_argument("--out", type=pathlib.Path, default=compare.ROOT / "out/engine", help="directory of the report")
     parser.add_argument("--sluice", type=pathlib.Path, default=compare.ROOT / "build/bin/sluice", help="the program")
-    parser.add_argument("--only", action="append", choices=inputs.INPUTS, metavar="NAME", help="this model (repeatable)")
+    parser.add_argument("--only", action="append", choices=inputs.INPUTS, metavar="NAME",
+                        help="this model (repeatable)")
     parser.add_argument("--batch", type=int, default=2, help="batch of the run (2)")
     parser.add_argument("--threads", type=int, default=2, help="CPU threads (2)")
     parser.add_argument("--rival-only", action="store_true", help="measure the plain cast alone")
@@ -168,7 +169,7 @@ def main():
         print(f"fp16: {name} measured", file=sys.stderr)
     options.out.mkdir(parents=True, exist_ok=True)
     report = {"onnxruntime": onnxruntime.__version__, "batch": options.batch, "rows": rows}
-    (options.out / "fp16.json").write_text(json.dumps(report, indent=1) + "\n")
+    (options.out / "fp16.json").write_text(json.dumps(ratios.for_json(report), indent=1) + "\n")
     table = markdown(rows)
     (options.out / "fp16.md").write_text(table)
     print(table, end="")

@@ -54,6 +54,15 @@ def largest_error(actual, expected):
     return max(relative_l2(actual[name], expected[name]) for name in expected)
 
 
+def for_json(value):
+    """The value with null in place of what JSON has no number for: an infinite error or ratio."""
+    if isinstance(value, dict):
+        return {key: for_json(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [for_json(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
 def verdict(measure, value, model):
     """ "aim", "must" or "missed"; "" where no bound applies to this model."""
     if measure in ("latency_ratio", "memory_ratio") and model not in BOUNDED:

@@ -58,6 +58,12 @@ class RelativeL2(unittest.TestCase):
         self.assertEqual(ratios.largest_error({"x": a, "y": 2 * a}, {"x": a, "y": a}), 1.0)
 
 
+class ForJson(unittest.TestCase):
+    def test_writes_null_for_infinity(self):
+        report = {"rows": [{"error": math.inf, "ratio": 0.5, "batch": 1, "text": "inf"}]}
+        self.assertEqual(ratios.for_json(report), {"rows": [{"error": None, "ratio": 0.5, "batch": 1, "text": "inf"}]})
+
+
 class Verdict(unittest.TestCase):
     def test_bounds(self):
         self.assertEqual(ratios.verdict("latency_ratio", 0.9, "resnet50"), "aim")
