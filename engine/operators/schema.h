@@ -51,6 +51,10 @@ class ShapeContext {
   const Dims& dims(std::size_t i) const { return graph_.value(node_.inputs[i]).type.dims; }
   DType dtype(std::size_t i) const { return graph_.value(node_.inputs[i]).type.dtype; }
   std::int64_t rank(std::size_t i) const { return static_cast<std::int64_t>(dims(i).size()); }
+  // What set() has set.
+  const Dims& output_dims(std::size_t i) const { return graph_.value(node_.outputs[i]).type.dims; }
+  // For the part of a fused node that is an operator of its own; `node` has values of this graph.
+  ShapeContext with_node(const Node& node) const { return ShapeContext(graph_, node); }
 
   // An input that is a constant by now, or nullptr.
   const Tensor* constant(std::size_t i) const;
@@ -129,6 +133,8 @@ class KernelContext {
   const Tensor* constant(std::size_t i) const;
   PackedWeights* packed_weights() const { return packed_; }  // nullptr while constants are folded
   int threads() const { return threads_; }
+  // For the part of a fused node that is an operator of its own. `node` must outlive the context.
+  KernelContext with_node(const Node& node) const { return KernelContext(graph_, node, packed_, threads_); }
 
   [[gnu::format(printf, 3, 4)]] Status error(Code code, const char* format, ...) const;
 
