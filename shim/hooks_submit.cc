@@ -9,6 +9,7 @@
 #include "real.h"
 #include "session.h"
 #include "sluice/cuda_abi.h"
+#include "takeover.h"
 
 namespace sluice::shim {
 namespace {
@@ -65,7 +66,7 @@ class Submission {
       return;
     }
     stream_ = stream;
-    submitting(stream);
+    if (submitting(stream)) take_over(*stream, work.kind);
     submission_ = stream->submitted.load();
     if (!runs_on_gpu) return;
     counters.launches.fetch_add(1, std::memory_order_relaxed);

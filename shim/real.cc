@@ -17,6 +17,8 @@ void load_real(void* handle) {
   get(&real.primary_get_state, "cuDevicePrimaryCtxGetState");
   get(&real.device_get_uuid, "cuDeviceGetUuid_v2");
   get(&real.device_get_attribute, "cuDeviceGetAttribute");
+  get(&real.mem_alloc, "cuMemAlloc_v2");
+  get(&real.memset_d32_async, "cuMemsetD32Async");
   get(&real.mem_host_register, "cuMemHostRegister_v2");
   get(&real.mem_host_get_device_pointer, "cuMemHostGetDevicePointer_v2");
   get(&real.stream_wait_value32, "cuStreamWaitValue32_v2");
@@ -24,6 +26,7 @@ void load_real(void* handle) {
   get(&real.stream_write_value32, "cuStreamWriteValue32_v2");
   get(&real.stream_is_capturing, "cuStreamIsCapturing");
   get(&real.stream_get_ctx, "cuStreamGetCtx");
+  get(&real.stream_create, "cuStreamCreate");
   get(&real.stream_query, "cuStreamQuery");
   get(&real.exchange_capture_mode, "cuThreadExchangeStreamCaptureMode");
   get(&real.event_create, "cuEventCreate");

@@ -16,6 +16,8 @@ struct Real {
   CUresult (*primary_get_state)(CUdevice, unsigned*, int*);
   CUresult (*device_get_uuid)(CUuuid*, CUdevice);
   CUresult (*device_get_attribute)(int*, CUdevice_attribute, CUdevice);
+  CUresult (*mem_alloc)(CUdeviceptr*, size_t);
+  CUresult (*memset_d32_async)(CUdeviceptr, unsigned, size_t, CUstream);
   CUresult (*mem_host_register)(void*, size_t, unsigned);
   CUresult (*mem_host_get_device_pointer)(CUdeviceptr*, void*, unsigned);
   CUresult (*stream_wait_value32)(CUstream, CUdeviceptr, cuuint32_t, unsigned);
@@ -23,6 +25,7 @@ struct Real {
   CUresult (*stream_write_value32)(CUstream, CUdeviceptr, cuuint32_t, unsigned);
   CUresult (*stream_is_capturing)(CUstream, CUstreamCaptureStatus*);
   CUresult (*stream_get_ctx)(CUstream, CUcontext*);
+  CUresult (*stream_create)(CUstream*, unsigned);
   CUresult (*stream_query)(CUstream);
   CUresult (*exchange_capture_mode)(CUstreamCaptureMode*);
   CUresult (*event_create)(CUevent*, unsigned);

@@ -60,18 +60,20 @@ void become_idle(Session* session, std::uint64_t now) {
 
 std::uint64_t linger_ns(const Session* session) { return session->board->linger_ns.load(std::memory_order_relaxed); }
 
-// Slow half of submitting(): the first submission after idleness.
-void become_active(Session* session) {
+// Slow half of submitting(): the first submission after idleness. Returns whether it holds others from now on.
+bool become_active(Session* session) {
   const std::uint64_t now = now_ns();
   Guard guard(session->activity);
   session->idle_since.store(0);
-  if (session->self->active.load() != 0) return;
+  if (session->self->active.load() != 0) return false;
+  bool holds = false;
   session->self->active_ns.store(now);
   session->self->progress_ns.store(now);
   if (session->can_hold.load(std::memory_order_relaxed)) {
-    board::hold_below(session->board, session->client, now, &session->holding);
+    holds = board::hold_below(session->board, session->client, now, &session->holding) > 0;
   }
   session->self->active.store(1);  // last: another thread that sees it submits at once
+  return holds;
 }
 
 // Sets again what a lost bit, a drop or a mute may have taken away.
@@ -216,13 +218,13 @@ void refresh(Session* session) {
   hold_again(session, now);
 }
 
-void submitting(StreamState* stream) {
+bool submitting(StreamState* stream) {
   Session* session = stream->session;
   stream->submitted.fetch_add(1);
   if (session->board->epoch.load(std::memory_order_relaxed) != session->epoch_seen.load(std::memory_order_relaxed))
     refresh(session);
-  if (session->self->active.load() == 0 || session->idle_since.load(std::memory_order_relaxed) != 0)
-    become_active(session);
+  return (session->self->active.load() == 0 || session->idle_since.load(std::memory_order_relaxed) != 0) &&
+         become_active(session);
 }
 
 void completed(StreamState* stream, std::uint64_t submission) {

@@ -124,8 +124,9 @@ Mutex& driver_lock();
 // The session of the GPU that `context` is on, made now if need be; null where it is not managed.
 // REQUIRES: `context` is the current one.
 Session* attach(CUcontext context);
-// Before a submission: counts it, becomes active, holds those below. After it: see costs.h.
-void submitting(StreamState* stream);
+// Before a submission: counts it, becomes active, holds those below. After it: see costs.h. Returns whether it took the
+// GPU over: others are held from now on.
+bool submitting(StreamState* stream);
 // Everything up to `submission` of this stream is done.
 void completed(StreamState* stream, std::uint64_t submission);
 // Ends the linger when it is over; re-asserts holds that were dropped or muted. Called by the pump.

@@ -198,6 +198,31 @@ TEST_F(ShimTest, AHigherJobHoldsThoseBelowWhileItWorks) {
   EXPECT_EQ(self().counters.closes.load(), closes + 1);
 }
 
+// Its mark is the word that the GPU writes for it, allocated once.
+TEST_F(ShimTest, ABurstThatBeginsWithACopyTakesTheGpuOver) {
+  const CUdeviceptr word = word_of(0);
+  const auto free_after_burst = [&](bool begins_with_a_kernel) {
+    static const unsigned kSeven = 7;
+    if (begins_with_a_kernel) spin(stream(), 1'000);
+    EXPECT_EQ(shim().copy_to_device_async(word, &kSeven, sizeof kSeven, stream()), CUDA_SUCCESS);
+    EXPECT_EQ(shim().synchronize(stream()), CUDA_SUCCESS);
+    EXPECT_EQ(self().active.load(), 0u);
+    std::size_t free = 0, total = 0;
+    EXPECT_EQ(driver().mem_info(&free, &total), CUDA_SUCCESS);
+    return free;
+  };
+  the_board().linger_ns.store(0);
+  const std::size_t before = free_after_burst(false);
+  add_other(kAbove);
+  EXPECT_EQ(free_after_burst(false), before) << "there is nobody below to take it from";
+  add_other(kBelow);
+  EXPECT_EQ(free_after_burst(true), before) << "the kernel does it";
+  const std::size_t after = free_after_burst(false);
+  EXPECT_LT(after, before);
+  EXPECT_EQ(free_after_burst(false), after) << "the same word again";
+  EXPECT_EQ(now(word), 7u);
+}
+
 TEST_F(ShimTest, WorkThatNobodyWaitsForIsSeenToEnd) {
   const int below = add_other(kBelow);
   the_board().linger_ns.store(0);

@@ -65,6 +65,7 @@ struct Api {
     get(&launch_cooperative, "cuLaunchCooperativeKernel");
     get(&launch_config, "cuLaunchKernelEx");
     get(&alloc, "cuMemAlloc_v2");
+    get(&mem_info, "cuMemGetInfo_v2");
     get(&host_alloc, "cuMemHostAlloc");
     get(&copy_to_device_async, "cuMemcpyHtoDAsync_v2");
     get(&copy_within_device_async, "cuMemcpyDtoDAsync_v2");
@@ -93,6 +94,7 @@ struct Api {
   decltype(&::cuLaunchCooperativeKernel) launch_cooperative;
   decltype(&::cuLaunchKernelEx) launch_config;
   decltype(&::cuMemAlloc) alloc;
+  decltype(&::cuMemGetInfo) mem_info;
   decltype(&::cuMemHostAlloc) host_alloc;
   decltype(&::cuMemcpyHtoDAsync) copy_to_device_async;
   decltype(&::cuMemcpyDtoDAsync) copy_within_device_async;

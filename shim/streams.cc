@@ -7,6 +7,7 @@
 
 #include "real.h"
 #include "session.h"
+#include "takeover.h"
 
 namespace sluice::shim {
 
@@ -203,6 +204,7 @@ void forget_context(CUcontext context) {
 
 void forget_context_locked(CUcontext context) {
   drop_samples(context);
+  forget_takeover(context);
   forget_addresses();
   for (int i = 0; i < used.load(); ++i) {
     if (streams[i].key.load() != 0 && (context == nullptr || streams[i].context == context)) forget(&streams[i]);

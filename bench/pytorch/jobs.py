@@ -1,5 +1,6 @@
 """Processes that are measured: started with the modules loaded, released together, and ended for certain."""
 
+import glob
 import json
 import os
 import re
@@ -37,7 +38,7 @@ class Workspace:
 
     def __exit__(self, *_):
         self.end_all()
-        self._wait_for_daemon()
+        self._wait_for_daemons()
         shutil.rmtree(self.directory, ignore_errors=True)
 
     def end_all(self):
@@ -45,11 +46,17 @@ class Workspace:
             job.end()
         self.jobs.clear()
 
-    def _wait_for_daemon(self):
-        """The daemon ends by itself when its last job is gone; its directory is needed until then."""
+    def _wait_for_daemons(self):
+        """A daemon ends by itself when its last job is gone; its directory is needed until then."""
         deadline = time.monotonic() + 15
-        while os.path.exists(os.path.join(self.runtime, "control.sock")) and time.monotonic() < deadline:
+        while glob.glob(os.path.join(self.directory, "runtime*", "control.sock")) and time.monotonic() < deadline:
             time.sleep(0.1)
+
+    def own_runtime(self, name):
+        """The environment of a job that is to be alone on its board, whatever else this workspace runs."""
+        directory = os.path.join(self.directory, f"runtime-{name}")
+        os.mkdir(directory, 0o700)
+        return {"SLUICE_RUNTIME_DIR": directory}
 
     def start(self, command, priority=None, share=None, environment=None):
         """Starts `command`: under `sluice run` when it is given a priority, else on the plain driver."""
@@ -65,7 +72,7 @@ class Workspace:
             if self.linger is not None:
                 run += ["--linger", self.linger]
             full = run + ["--"] + full
-        merged = dict(self.environment, SLUICE_LATENCY_FILE=os.path.join(directory, "latency"), **(environment or {}))
+        merged = {**self.environment, "SLUICE_LATENCY_FILE": os.path.join(directory, "latency"), **(environment or {})}
         job.launch(full, merged)
         self.jobs.append(job)
         return job
@@ -133,6 +140,7 @@ class Job:
         """Ends the job and whatever it started. Safe to call twice."""
         if self.process.poll() is None:
             self.process.terminate()
+            self.resume()  # a stopped one would not notice
             try:
                 self.process.wait(10)
             except subprocess.TimeoutExpired:
@@ -142,6 +150,12 @@ class Job:
         except ProcessLookupError:
             pass
         self.process.wait()
+
+    def stop(self):
+        os.killpg(self.process.pid, signal.SIGSTOP)
+
+    def resume(self):
+        os.killpg(self.process.pid, signal.SIGCONT)
 
     def describe(self):
         return " ".join(os.path.basename(word) for word in self.command[-6:])
@@ -170,6 +184,40 @@ class Job:
     def sluice_report(self):
         text = self.text("sluice.json")
         return json.loads(text) if text else {}
+
+
+TURN_S, REST_S = 0.4, 0.1  # the rest lets the GPU finish what the stopped job has queued
+
+
+def take_turns_length_s(work_s, jobs):
+    """How long a program must be told to run, so that take_turns() lets it work for `work_s`: its time is over in the
+    rest before its first turn too many.
+    """
+    return max(1, round(work_s / TURN_S)) * jobs * (TURN_S + REST_S) - REST_S / 2
+
+
+def take_turns(jobs, work_s, import_s=120, warm_up_s=120):
+    """Lets the jobs run one at a time, in short turns that all get equally many of, the others stopped meanwhile.
+
+    Each must have been told to run for take_turns_length_s().
+    """
+    for job in jobs:
+        job.wait_for("imported", import_s)
+    for job in jobs:
+        job.tell("start")
+        job.wait_for("ready", warm_up_s)
+    for job in jobs:
+        job.stop()
+        job.tell("go")
+    for _ in range(max(1, round(work_s / TURN_S))):
+        for job in jobs:
+            job.resume()
+            time.sleep(TURN_S)
+            job.stop()
+            time.sleep(REST_S)
+    for job in jobs:
+        job.resume()
+        job.finish(30)
 
 
 def run_together(jobs, seconds, import_s=120, warm_up_s=120, at_go=None):

@@ -17,7 +17,7 @@ import time
 
 import numpy
 
-from jobs import Failure, Workspace, run_together
+from jobs import Failure, Workspace, run_together, take_turns, take_turns_length_s
 
 RESAMPLES = 2000
 START_S = 9  # what a process takes to warm up and to end; only for the estimate
@@ -145,31 +145,28 @@ def cell_priority(work, plan):
 
 
 def cell_alone(work, plan, program, mode):
-    """One program alone: without Sluice, at high and at low priority, in turn."""
+    """One program alone: without Sluice, at high and at low priority, each on a board of its own, in short turns."""
     setups = {"plain": None, "high": "high", "low": "low"}
     times = {name: [] for name in setups}
-    order = []
     for repeat in range(plan.alone_repeats):
-        # A drift of the clocks favours nobody.
-        order += list(setups) if repeat % 2 == 0 else list(reversed(setups))
-    # All are started now, so that none waits for another's imports; none touches the GPU before its turn.
-    jobs = []
-    for name in order:
-        if program == "hp.py":
-            rate = plan.rate if mode == "graph" else plan.rate_eager
-            jobs.append(work.high(plan.seconds_alone, rate, mode, priority=setups[name]))
-        else:
-            jobs.append(work.low(plan.seconds_alone, mode, priority=setups[name]))
-    for job in jobs:
-        job.wait_for("imported", 300)
-    for name, job in zip(order, jobs):
-        run_together([job], plan.seconds_alone)
-        if program == "hp.py":
-            times[name].append(float(numpy.median(job.latencies_ms()[1]) * 1e3))
-        else:
-            times[name].append(1e6 / job.iterations_per_s())
-        job.end()
-    work.end_all()
+        # A drift of the machine favours nobody.
+        order = list(setups) if repeat % 2 == 0 else list(reversed(setups))
+        seconds = take_turns_length_s(plan.seconds_alone, len(order))
+        jobs = []
+        for name in order:
+            options = {"priority": setups[name], "environment": work.own_runtime(f"{repeat}-{name}")}
+            if program == "hp.py":
+                rate = plan.rate if mode == "graph" else plan.rate_eager
+                jobs.append(work.high(seconds, rate, mode, **options))
+            else:
+                jobs.append(work.low(seconds, mode, **options))
+        take_turns(jobs, plan.seconds_alone)
+        for name, job in zip(order, jobs):
+            if program == "hp.py":
+                times[name].append(float(numpy.median(job.latencies_ms()[1]) * 1e3))
+            else:
+                times[name].append(1e6 / job.iterations_per_s() / len(order))
+        work.end_all()
     what = "median service time" if program == "hp.py" else "time an iteration"
     result = {"unit": what + ", us", "times_us": times, "rows": []}
     for name in ("high", "low"):
@@ -261,7 +258,7 @@ class Plan:
         self.mps = options.mps
 
     def alone_estimate(self):
-        return START_S + self.alone_repeats * 3 * (START_S / 2 + self.seconds_alone)
+        return self.alone_repeats * (2 * START_S + take_turns_length_s(self.seconds_alone, 3))
 
 
 def markdown(device, results):
@@ -305,8 +302,8 @@ def main():
     parser.add_argument("--rate", type=float, default=200, help="requests per second of the high job")
     parser.add_argument("--requests", type=int, default=5000, help="requests in each cell's setup")
     parser.add_argument("--repeats", type=int, default=2, help="interleaved runs that these are spread over")
-    parser.add_argument("--alone-repeats", type=int, default=3, help="runs in the cells of one job alone")
-    parser.add_argument("--alone-seconds", type=float, default=5, help="length of each of these runs")
+    parser.add_argument("--alone-repeats", type=int, default=2, help="runs of each set-up in the cells of one job alone")
+    parser.add_argument("--alone-seconds", type=float, default=4, help="how long each of these works, without its rests")
     parser.add_argument("--many", type=int, default=32, help="low jobs in the cell `many`")
     parser.add_argument("--linger", help="of the high job, as `sluice run --linger` takes it (default: Sluice's own)")
     parser.add_argument("--mps", action="store_true", help="measure MPS too, in the cell `priority`")

@@ -45,7 +45,7 @@ inline constexpr GateBits closer_bit(int client) { return client < kClosers ? Ga
 inline constexpr std::uint64_t kDefaultQuantumNs = 100'000;
 // Long enough that a request which waited behind another finds the gates still closed: it is those requests that make
 // the p99. Measured in docs/results.md; longer only costs the jobs below.
-inline constexpr std::uint64_t kDefaultLingerNs = 100'000;
+inline constexpr std::uint64_t kDefaultLingerNs = 200'000;
 inline constexpr std::uint64_t kStallNs = 100'000'000;  // no progress for so long while somebody is held: let go
 
 // Why a client is not gated although it could be held. Kept in Client::bypass; 0 is "nothing wrong".
