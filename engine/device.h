@@ -12,6 +12,7 @@
 
 #include "ir/graph.h"
 #include "operators/packed_weights.h"
+#include "operators/schema.h"
 
 namespace sluice::engine {
 
@@ -21,12 +22,22 @@ struct StepInfo {
   std::string op;              // "Conv+Relu" where fused
   std::string implementation;  // "reference", "dnnl:jit:avx2"
   std::vector<TensorType> outputs;
+  // Values' names, as many as `outputs`; "" for a result that does not lie dense and row-major (a blocked layout).
+  std::vector<std::string> output_names;
 };
 
 struct ProgramInfo {
   std::vector<StepInfo> steps;
   std::size_t arena_bytes = 0;     // memory of intermediate results
   std::size_t constant_bytes = 0;  // constants that this program holds, packed ones not counted
+};
+
+// Told of each step when it is done.
+class StepObserver {
+ public:
+  virtual ~StepObserver() = default;
+  // `outputs`: the node's, those left out among them not present(); their data holds only until this returns.
+  virtual void done(std::size_t step, std::uint64_t ns, std::span<const TensorRef> outputs) = 0;
 };
 
 // Belongs to one session; used by one thread at a time.
@@ -37,8 +48,8 @@ class Program {
 
   // One pointer a graph input (nullptr for those that are constants by now) and a graph output, in the graph's order;
   // dense, aligned to the element type, in memory of the host. Returns when the outputs are written. Allocates nothing.
-  // `step_ns`: nullptr, or as many counters as there are steps, to which each step's time is added.
-  virtual Status run(std::span<const void* const> inputs, std::span<void* const> outputs, std::uint64_t* step_ns) = 0;
+  // `observer` may be nullptr.
+  virtual Status run(std::span<const void* const> inputs, std::span<void* const> outputs, StepObserver* observer) = 0;
 
  protected:
   ProgramInfo info_;

@@ -15,14 +15,55 @@ struct SessionImpl {
 
   std::shared_ptr<Model> model;
   const ModelImpl* impl = nullptr;
+  struct OutputBinding {
+    void* data = nullptr;
+    std::size_t capacity = 0;
+  };
   std::vector<Binding> bindings;
+  std::vector<OutputBinding> output_bindings;
   std::list<CompiledProgram> programs;  // the one used last is first
   bool signature_changed = true;        // since the program in front was chosen
   bool has_run = false;
 
+  Result<std::size_t> output_index(std::string_view name) const;
   Status compile();
   Status choose();
+  Status place_outputs();
+  Status run(StepObserver* observer);
 };
+
+namespace {
+
+// Tells a caller what a program tells.
+class Observer final : public StepObserver {
+ public:
+  Observer(const SessionImpl& session, const std::function<void(const StepView&)>& tell)
+      : session_(session), tell_(tell) {}
+
+  void done(std::size_t step, std::uint64_t ns, std::span<const TensorRef> outputs) override {
+    const std::vector<StepInfo>& steps = session_.programs.front().program->info().steps;
+    const StepInfo& info = steps[step];
+    results_.clear();
+    for (const TensorRef& output : outputs) {
+      if (!output.present()) {
+        continue;
+      }
+      const std::span<const std::int64_t> dims(output.dims, static_cast<std::size_t>(output.rank));
+      const std::string& name = info.output_names[results_.size()];
+      const std::size_t bytes =
+          static_cast<std::size_t>(element_count({dims.begin(), dims.end()})) * dtype_bytes(output.dtype);
+      results_.push_back({name, {output.dtype, dims, name.empty() ? nullptr : output.data, name.empty() ? 0 : bytes}});
+    }
+    tell_({step, steps.size(), info.name, info.op, info.implementation, ns, results_});
+  }
+
+ private:
+  const SessionImpl& session_;
+  const std::function<void(const StepView&)>& tell_;
+  std::vector<StepView::Result> results_;
+};
+
+}  // namespace
 
 Session::Session() : impl_(std::make_unique<SessionImpl>()) {}
 Session::~Session() = default;
@@ -31,6 +72,7 @@ Result<std::unique_ptr<Session>> Session::create(std::shared_ptr<Model> model) {
   auto session = std::make_unique<Session>();
   session->impl_->impl = model->impl_.get();
   session->impl_->bindings.resize(model->inputs().size());
+  session->impl_->output_bindings.resize(model->outputs().size());
   session->impl_->model = std::move(model);
   return session;
 }
@@ -92,13 +134,41 @@ Status Session::set_input(std::string_view name, DType dtype, std::span<const st
   return {};
 }
 
+Result<std::size_t> SessionImpl::output_index(std::string_view name) const {
+  const auto& specs = impl->graph.output_specs;
+  for (std::size_t i = 0; i < specs.size(); ++i) {
+    if (specs[i].name == name) {
+      return i;
+    }
+  }
+  return Status::error(Code::kNotFound, "the model has no output '%.*s'; its first is '%.80s'",
+                       static_cast<int>(std::min<std::size_t>(name.size(), 80)), name.data(),
+                       specs.empty() ? "" : specs.front().name.c_str());
+}
+
+Status Session::bind_output(std::string_view name, void* data, std::size_t capacity) {
+  auto index = impl_->output_index(name);
+  if (!index.ok()) {
+    return index.status();
+  }
+  const TensorSpec& spec = impl_->impl->graph.output_specs[*index];
+  const std::size_t alignment = dtype_bytes(spec.dtype);
+  if (alignment != 0 && reinterpret_cast<std::uintptr_t>(data) % alignment != 0) {
+    return Status::error(Code::kInvalidArgument, "output '%.80s': the memory is not aligned to %zu bytes",
+                         spec.name.c_str(), alignment);
+  }
+  impl_->output_bindings[*index] = {data, data == nullptr ? 0 : capacity};
+  impl_->has_run = false;
+  return {};
+}
+
 Status SessionImpl::compile() {
   CompiledProgram compiled;
   for (const Binding& binding : bindings) {
     compiled.dims.push_back(binding.dims);
     compiled.values.push_back(binding.values);
   }
-  auto graph = specialize_for(*impl, compiled.dims, compiled.values);
+  auto graph = specialize_for(*impl, compiled.dims, compiled.values, compiled.passes);
   if (!graph.ok()) {
     return graph.status();
   }
@@ -143,39 +213,55 @@ Status SessionImpl::choose() {
   return {};
 }
 
-Status Session::run() {
-  SessionImpl& self = *impl_;
-  self.has_run = false;
-  for (std::size_t i = 0; i < self.bindings.size(); ++i) {
-    if (!self.bindings[i].bound) {
+Status SessionImpl::place_outputs() {
+  CompiledProgram& compiled = programs.front();
+  for (std::size_t i = 0; i < output_bindings.size(); ++i) {
+    const OutputBinding& binding = output_bindings[i];
+    Tensor& own = compiled.outputs[i];
+    if (binding.data != nullptr && own.bytes() > binding.capacity) {
+      return Status::error(Code::kInvalidArgument, "output '%.80s' takes %zu bytes, and the memory bound to it has %zu",
+                           impl->graph.output_specs[i].name.c_str(), own.bytes(), binding.capacity);
+    }
+    compiled.output_pointers[i] = binding.data != nullptr ? binding.data : own.mutable_data();
+  }
+  return {};
+}
+
+Status Session::run() { return impl_->run(nullptr); }
+
+Status Session::run(const std::function<void(const StepView&)>& observer) {
+  Observer relay(*impl_, observer);
+  return impl_->run(&relay);
+}
+
+Status SessionImpl::run(StepObserver* observer) {
+  has_run = false;
+  for (std::size_t i = 0; i < bindings.size(); ++i) {
+    if (!bindings[i].bound) {
       return Status::error(Code::kFailedPrecondition, "the input '%.80s' is not set",
-                           self.impl->graph.input_specs[i].name.c_str());
+                           impl->graph.input_specs[i].name.c_str());
     }
   }
-  if (self.signature_changed) {
-    if (Status status = self.choose(); !status.ok()) {
+  if (signature_changed) {
+    if (Status status = choose(); !status.ok()) {
       return status;
     }
   }
-  CompiledProgram& compiled = self.programs.front();
-  for (std::size_t i = 0; i < self.bindings.size(); ++i) {
-    compiled.input_pointers[i] = self.bindings[i].data;
+  if (Status status = place_outputs(); !status.ok()) {
+    return status;
   }
-  Status status = compiled.program->run(compiled.input_pointers, compiled.output_pointers, nullptr);
-  self.has_run = status.ok();
+  CompiledProgram& compiled = programs.front();
+  for (std::size_t i = 0; i < bindings.size(); ++i) {
+    compiled.input_pointers[i] = bindings[i].data;
+  }
+  Status status = compiled.program->run(compiled.input_pointers, compiled.output_pointers, observer);
+  has_run = status.ok();
   return status;
 }
 
 Result<TensorView> Session::output(std::string_view name) const {
-  const auto& specs = impl_->impl->graph.output_specs;
-  for (std::size_t i = 0; i < specs.size(); ++i) {
-    if (specs[i].name == name) {
-      return output(i);
-    }
-  }
-  return Status::error(Code::kNotFound, "the model has no output '%.*s'; its first is '%.80s'",
-                       static_cast<int>(std::min<std::size_t>(name.size(), 80)), name.data(),
-                       specs.front().name.c_str());
+  auto index = impl_->output_index(name);
+  return index.ok() ? output(*index) : Result<TensorView>(index.status());
 }
 
 Result<TensorView> Session::output(std::size_t index) const {
@@ -187,7 +273,7 @@ Result<TensorView> Session::output(std::size_t index) const {
     return Status::error(Code::kFailedPrecondition, "nothing has run yet, or the last run failed");
   }
   const Tensor& tensor = impl_->programs.front().outputs[index];
-  return TensorView{tensor.dtype(), tensor.dims(), tensor.data(), tensor.bytes()};
+  return TensorView{tensor.dtype(), tensor.dims(), impl_->programs.front().output_pointers[index], tensor.bytes()};
 }
 
 std::size_t Session::operators_after() const {
@@ -196,6 +282,10 @@ std::size_t Session::operators_after() const {
 
 std::size_t Session::arena_bytes() const {
   return impl_->programs.empty() ? 0 : impl_->programs.front().program->info().arena_bytes;
+}
+
+std::vector<PassReport> Session::passes() const {
+  return impl_->programs.empty() ? std::vector<PassReport>{} : impl_->programs.front().passes;
 }
 
 }  // namespace sluice::engine

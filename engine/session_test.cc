@@ -121,6 +121,50 @@ TEST_F(SessionTest, AnIndexOutOfRangeIsAnErrorOfTheRun) {
   EXPECT_TRUE((*session)->run().ok());
 }
 
+TEST_F(SessionTest, TellsOfEachStep) {
+  Options unfused;
+  unfused.passes_off = {"all"};
+  auto session = Session::create(load(model(), unfused));
+  const std::vector<float> one = {1, 1, 1, 1};
+  ASSERT_TRUE((*session)->set_input("x", DType::kFloat, {1, 4}, one.data()).ok());
+  std::vector<std::string> ops;
+  std::vector<float> sums;
+  ASSERT_TRUE((*session)
+                  ->run([&](const StepView& step) {
+                    EXPECT_EQ(step.index, ops.size());
+                    EXPECT_EQ(step.count, (*session)->operators_after());
+                    ops.emplace_back(step.op);
+                    if (step.results.size() == 1 && step.results[0].name == "a") {
+                      const auto* data = static_cast<const float*>(step.results[0].tensor.data);
+                      sums.assign(data, data + 4);
+                    }
+                  })
+                  .ok());
+  EXPECT_EQ(ops.size(), (*session)->operators_after());
+  EXPECT_THAT(ops, ::testing::IsSupersetOf({"Add", "Relu"}));
+  EXPECT_THAT(sums, ElementsAre(2, -1, 4, -3));
+}
+
+TEST_F(SessionTest, WritesToMemoryOfTheCaller) {
+  auto session = Session::create(load(model()));
+  const std::vector<float> one = {1, 1, 1, 1};
+  std::vector<float> mine(4);
+  ASSERT_TRUE((*session)->set_input("x", DType::kFloat, {1, 4}, one.data()).ok());
+  ASSERT_TRUE((*session)->bind_output("y", mine.data(), 15).ok());
+  const Status status = (*session)->run();
+  EXPECT_EQ(status.code(), Code::kInvalidArgument);
+  EXPECT_THAT(status.message(), HasSubstr("output 'y' takes 16 bytes, and the memory bound to it has 15"));
+  ASSERT_TRUE((*session)->bind_output("y", mine.data(), 16).ok());
+  ASSERT_TRUE((*session)->run().ok());
+  EXPECT_THAT(mine, ElementsAre(2, 0, 4, 0));
+  EXPECT_EQ((*session)->output("y")->data, mine.data());
+  ASSERT_TRUE((*session)->bind_output("y", nullptr, 0).ok());
+  ASSERT_TRUE((*session)->run().ok());
+  EXPECT_NE((*session)->output("y")->data, mine.data());
+  EXPECT_EQ((*session)->bind_output("z", mine.data(), 16).code(), Code::kNotFound);
+  EXPECT_EQ((*session)->bind_output("y", reinterpret_cast<char*>(mine.data()) + 1, 15).code(), Code::kInvalidArgument);
+}
+
 TEST_F(SessionTest, RefusesUnknownDevicesAndPasses) {
   const std::string path = folder_.write("m.onnx", model().SerializeAsString());
   Options device;

@@ -96,7 +96,7 @@ class Builder {
       const std::size_t step = nodes_.size();
       nodes_.push_back(&node);
       released_.push_back(context.released_inputs());
-      StepInfo info{node.name, node.op, choice->implementation, {}};
+      StepInfo info{node.name, node.op, choice->implementation, {}, {}};
       for (const ValueId id : node.outputs) {
         if (id != kNoValue) {
           if (place(id).kind == Kind::kUnused) {
@@ -104,6 +104,7 @@ class Builder {
             lifetimes_.push_back({bytes_of(id), step, step});
           }
           info.outputs.push_back(graph_.value(id).type);
+          info.output_names.push_back(graph_.value(id).name);
         }
       }
       for (const ValueId id : node.inputs) {
@@ -235,23 +236,22 @@ Result<std::unique_ptr<Program>> CpuProgram::compile(const Graph& graph, PackedW
   return Builder(graph, packed, threads).build();
 }
 
-Status CpuProgram::run(std::span<const void* const> inputs, std::span<void* const> outputs, std::uint64_t* step_ns) {
+Status CpuProgram::run(std::span<const void* const> inputs, std::span<void* const> outputs, StepObserver* observer) {
   for (const Patch& patch : patches_) {
     Step& step = steps_[patch.step];
     TensorRef& ref = patch.is_output ? step.outputs[patch.index] : step.inputs[patch.index];
     ref.data = patch.from_output ? outputs[patch.argument] : const_cast<void*>(inputs[patch.argument]);
   }
   omp_set_num_threads(threads_);
-  std::uint64_t before = step_ns == nullptr ? 0 : now_ns();
+  std::uint64_t before = observer == nullptr ? 0 : now_ns();
   for (std::size_t i = 0; i < steps_.size(); ++i) {
     Step& step = steps_[i];
     if (Status status = step.kernel->run({step.inputs, step.outputs, step.scratch}); !status.ok()) {
       return status;
     }
-    if (step_ns != nullptr) {
-      const std::uint64_t after = now_ns();
-      step_ns[i] += after - before;
-      before = after;
+    if (observer != nullptr) {
+      observer->done(i, now_ns() - before, step.outputs);
+      before = now_ns();
     }
   }
   for (const Copy& copy : copies_) {

@@ -14,7 +14,7 @@ class CpuProgram final : public Program {
  public:
   static Result<std::unique_ptr<Program>> compile(const Graph& graph, PackedWeights& packed, int threads);
 
-  Status run(std::span<const void* const> inputs, std::span<void* const> outputs, std::uint64_t* step_ns) override;
+  Status run(std::span<const void* const> inputs, std::span<void* const> outputs, StepObserver* observer) override;
 
  private:
   struct Step {

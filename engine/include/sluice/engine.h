@@ -15,10 +15,12 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "sluice/base/status.h"
@@ -75,6 +77,22 @@ struct TensorView {
   std::size_t bytes = 0;
 };
 
+// One step of a run, for profiles and comparisons: an operator, or several that were fused. Holds until the function
+// that it is given to returns.
+struct StepView {
+  struct Result {
+    std::string_view name;  // the value's in the model; "" where `tensor` has no data
+    TensorView tensor;      // no data where the device keeps it in a layout of its own
+  };
+  std::size_t index = 0;  // of `count` steps
+  std::size_t count = 0;
+  std::string_view name;            // of the node; of the first one where several were fused
+  std::string_view op;              // "Conv+Relu" where fused
+  std::string_view implementation;  // of the kernel: "reference", "dnnl"
+  std::uint64_t ns = 0;             // what it took
+  std::span<const Result> results;
+};
+
 enum class Precision : std::uint8_t { kFp32, kFp16 };
 
 // Bounds of what a model file may ask for before it is refused (kResourceExhausted).
@@ -98,11 +116,24 @@ struct Options {
   std::vector<std::string> passes_off;  // names as pass_names() lists them; "all" for the unfused reference program
   std::size_t cached_programs = 8;      // a session: compiled programs kept, one for each set of input shapes
   bool print_passes = false;            // print the graph to stderr before and after each pass that changed it
+  // With kFp16, the share of all weights that may stay FP32. It goes to the smallest ones, where FP16 saves the least:
+  // what FP16 costs in accuracy is the rounding of weights, and each layer adds about the same.
+  double fp32_weights = 0.1;
   Limits limits;
 };
 
 // The optimisation passes, in the order they run.
 std::vector<std::string_view> pass_names();
+
+// What a pass did to a graph.
+struct PassReport {
+  std::string_view name;
+  std::size_t changes = 0;  // as the pass counts them: fusions, nodes removed
+  std::size_t nodes_before = 0;
+  std::size_t nodes_after = 0;
+  std::uint64_t constant_bytes_before = 0;  // of weights and other constants
+  std::uint64_t constant_bytes_after = 0;
+};
 
 struct ModelImpl;    // private
 struct SessionImpl;  // private
@@ -125,6 +156,8 @@ class Model {
   const std::vector<TensorSpec>& outputs() const;
   const Options& options() const;
   std::size_t operators_before() const;  // nodes in the file, Constant nodes not counted
+  // The passes that ran at load, in their order; Session::passes() has those that run for given shapes.
+  const std::vector<PassReport>& passes() const;
 
  private:
   friend class Session;
@@ -149,12 +182,21 @@ class Session {
     return set_input(name, dtype, std::span<const std::int64_t>(dims), data);
   }
 
+  // Lets runs write an output to the caller's memory: `capacity` bytes at `data`, aligned for the element type, valid
+  // until bound anew; nullptr undoes it. Errors: kNotFound (no such output), kInvalidArgument (alignment). A run whose
+  // output does not fit fails with kInvalidArgument.
+  Status bind_output(std::string_view name, void* data, std::size_t capacity);
+
   // Compiles if these shapes are new. Allocates nothing when they are not. Errors: kFailedPrecondition (an input is not
   // bound), kUnimplemented and kInvalidArgument (from compiling, or values that an operator refuses, such as an index
   // out of range), kResourceExhausted.
   Status run();
 
-  // What the last run() computed. The memory is the session's and valid until the next run(). Errors: kNotFound,
+  // The same, and tells `observer` of each step when it is done. May allocate.
+  Status run(const std::function<void(const StepView&)>& observer);
+
+  // What the last run() computed. The memory is the session's, or what bind_output named, and valid until the next
+  // run(). Errors: kNotFound,
   // kFailedPrecondition (nothing has run).
   Result<TensorView> output(std::string_view name) const;
   Result<TensorView> output(std::size_t index) const;
@@ -162,9 +204,43 @@ class Session {
   // Of the program that ran last; 0 before.
   std::size_t operators_after() const;
   std::size_t arena_bytes() const;
+  std::vector<PassReport> passes() const;
 
  private:
   std::unique_ptr<SessionImpl> impl_;
 };
+
+// ---- Writing models ----
+
+struct OptimizeOptions {
+  Precision precision = Precision::kFp32;
+  double fp32_weights = 0.1;            // as Options::fp32_weights
+  std::vector<std::string> passes_off;  // as Options::passes_off
+  // Dimensions of inputs that become numbers, by the names that the model gives them: {{"N", 8}}.
+  std::vector<std::pair<std::string, std::int64_t>> dims;
+  bool external_data = false;  // weights into a file of their own, beside the model; always if they exceed 1 GiB
+  bool print_passes = false;
+  Limits limits;
+};
+
+struct OptimizeReport {
+  std::vector<PassReport> passes;
+  std::size_t operators_before = 0;  // Constant nodes not counted
+  std::size_t operators_after = 0;
+  std::uint64_t bytes_before = 0;  // of the weights and constants
+  std::uint64_t bytes_after = 0;
+  std::uint64_t file_bytes = 0;  // written, external data included
+  std::string external_data;     // the name of its file, which lies beside the model; empty if there is none
+  int opset = 0;
+  // With kFp16: nodes that compute in half precision, and the operators that stay in FP32 with the number of nodes.
+  std::size_t fp16_operators = 0;
+  std::vector<std::pair<std::string, std::size_t>> fp32_operators;
+};
+
+// Reads a model and writes what the passes at load make of it as standard ONNX, for any runtime: the same opset, names
+// and types of inputs and outputs. Symbolic dimensions stay, unless `dims` fixes them. `out` appears whole or not at
+// all. Errors: as Model::load, kInvalidArgument (`dims` names no dimension of the model), kPermissionDenied and
+// kNotFound (`out` cannot be written).
+Result<OptimizeReport> optimize(const std::string& path, const std::string& out, const OptimizeOptions& options = {});
 
 }  // namespace sluice::engine
