@@ -32,8 +32,9 @@ Result<std::shared_ptr<Model>> Model::load(const std::string& path, const Option
   for (std::size_t i = 0; i < shape_inputs.size(); ++i) {
     impl.graph.input_specs[i].decides_shapes = shape_inputs[i];
   }
-  const PassContext context{options.precision, impl.device->name()};
-  if (Status status = run_passes(impl.graph, Pass::Stage::kModel, context, options.passes_off, options.print_passes);
+  const PassContext context{options.precision, impl.device->name(), options.fp32_weights};
+  if (Status status =
+          run_passes(impl.graph, Pass::Stage::kModel, context, options.passes_off, options.print_passes, &impl.passes);
       !status.ok()) {
     return status;
   }
@@ -44,9 +45,10 @@ const std::vector<TensorSpec>& Model::inputs() const { return impl_->graph.input
 const std::vector<TensorSpec>& Model::outputs() const { return impl_->graph.output_specs; }
 const Options& Model::options() const { return impl_->options; }
 std::size_t Model::operators_before() const { return impl_->operators_before; }
+const std::vector<PassReport>& Model::passes() const { return impl_->passes; }
 
 Result<Graph> specialize_for(const ModelImpl& model, const std::vector<Dims>& dims,
-                             const std::vector<std::vector<std::byte>>& values) {
+                             const std::vector<std::vector<std::byte>>& values, std::vector<PassReport>& passes) {
   Graph graph = model.graph;
   for (std::size_t i = 0; i < graph.inputs.size(); ++i) {
     Value& value = graph.value(graph.inputs[i]);
@@ -64,9 +66,9 @@ Result<Graph> specialize_for(const ModelImpl& model, const std::vector<Dims>& di
   if (Status status = specialize(graph, model.options.limits.memory_bytes); !status.ok()) {
     return status;
   }
-  const PassContext context{model.options.precision, model.device->name()};
-  if (Status status =
-          run_passes(graph, Pass::Stage::kProgram, context, model.options.passes_off, model.options.print_passes);
+  const PassContext context{model.options.precision, model.device->name(), model.options.fp32_weights};
+  if (Status status = run_passes(graph, Pass::Stage::kProgram, context, model.options.passes_off,
+                                 model.options.print_passes, &passes);
       !status.ok()) {
     return status;
   }

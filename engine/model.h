@@ -17,6 +17,7 @@ struct ModelImpl {
   std::shared_ptr<Device> device;
   mutable PackedWeights packed;
   std::size_t operators_before = 0;
+  std::vector<PassReport> passes;
 };
 
 // A program for one signature: the shapes of all inputs and the values of those that decide shapes.
@@ -24,6 +25,7 @@ struct CompiledProgram {
   std::vector<Dims> dims;
   std::vector<std::vector<std::byte>> values;  // empty for inputs that decide no shapes
   std::unique_ptr<Program> program;
+  std::vector<PassReport> passes;
   std::vector<Tensor> outputs;
   std::vector<const void*> input_pointers;  // of the run
   std::vector<void*> output_pointers;
@@ -31,6 +33,6 @@ struct CompiledProgram {
 
 // The graph of a model for one signature, specialised and through the passes of both stages. Errors: as Session::run.
 Result<Graph> specialize_for(const ModelImpl& model, const std::vector<Dims>& dims,
-                             const std::vector<std::vector<std::byte>>& values);
+                             const std::vector<std::vector<std::byte>>& values, std::vector<PassReport>& passes);
 
 }  // namespace sluice::engine

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <unordered_set>
 
 namespace sluice::engine {
 
@@ -29,8 +30,19 @@ std::vector<std::string_view> pass_names() {
   return names;
 }
 
+std::uint64_t constant_bytes(const Graph& graph) {
+  std::unordered_set<const std::byte*> seen;
+  std::uint64_t bytes = 0;
+  for (const Value& value : graph.values) {
+    if (value.constant && seen.insert(value.constant->data()).second) {
+      bytes += value.constant->bytes();
+    }
+  }
+  return bytes;
+}
+
 Status run_passes(Graph& graph, Pass::Stage stage, const PassContext& context, const std::vector<std::string>& off,
-                  bool print) {
+                  bool print, std::vector<PassReport>* reports) {
   const auto is_off = [&](std::string_view name) { return std::find(off.begin(), off.end(), name) != off.end(); };
   const auto names = pass_names();
   for (const std::string& name : off) {
@@ -43,13 +55,20 @@ Status run_passes(Graph& graph, Pass::Stage stage, const PassContext& context, c
     return {};
   }
   for (const Pass& pass : passes()) {
-    if (pass.stage != stage || is_off(pass.name)) {
+    if ((pass.stage != stage && pass.stage != Pass::Stage::kBoth) || is_off(pass.name)) {
       continue;
     }
     const std::string before = print ? to_text(graph) : "";
+    PassReport report{pass.name, 0, graph.nodes.size(), 0, reports == nullptr ? 0 : constant_bytes(graph), 0};
     auto changes = pass.run(graph, context);
     if (!changes.ok()) {
       return Status::error(changes.status().code(), "pass %s: %s", pass.name, changes.status().message());
+    }
+    if (reports != nullptr) {
+      report.changes = *changes;
+      report.nodes_after = graph.nodes.size();
+      report.constant_bytes_after = constant_bytes(graph);
+      reports->push_back(report);
     }
     if (print && *changes > 0) {
       fmt::print(stderr, "--- before {}\n{}--- after {}: {} changes\n{}", pass.name, before, pass.name, *changes,

@@ -16,11 +16,13 @@ namespace sluice::engine {
 struct PassContext {
   Precision precision = Precision::kFp32;
   std::string_view device;
+  double fp32_weights = 0;  // Options::fp32_weights
 };
 
 struct Pass {
-  // When it runs: on the model, once, where only the shapes of constants are known; or on each program, where all are.
-  enum class Stage { kModel, kProgram };
+  // When it runs: on the model, once, where only the shapes of constants are known; on each program, where all are; or
+  // on both. What the first leaves is standard ONNX, which optimize() writes: only the second may make fused nodes.
+  enum class Stage { kModel, kProgram, kBoth };
 
   const char* name = "";
   const char* what = "";  // one line, for help
@@ -33,8 +35,12 @@ struct Pass {
 // In the order of running.
 const std::vector<Pass>& passes();
 
-// Runs those of a stage that are not off. Errors: kInvalidArgument (a name in `off` that no pass has), a pass's own.
+// Bytes of the graph's constants; what several share counts once.
+std::uint64_t constant_bytes(const Graph& graph);
+
+// Runs those of a stage (kModel or kProgram) that are not off, and appends what each did to `reports`, unless that is
+// nullptr. Errors: kInvalidArgument (a name in `off` that no pass has), a pass's own.
 Status run_passes(Graph& graph, Pass::Stage stage, const PassContext& context, const std::vector<std::string>& off,
-                  bool print);
+                  bool print, std::vector<PassReport>* reports = nullptr);
 
 }  // namespace sluice::engine
