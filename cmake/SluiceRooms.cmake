@@ -24,7 +24,9 @@ target_include_directories(sluice_cuda_headers SYSTEM INTERFACE "${SLUICE_CUDA_I
 # Flags that every target of ours is compiled with; third-party targets are not.
 add_library(sluice_flags INTERFACE)
 target_compile_options(sluice_flags INTERFACE
-  $<$<COMPILE_LANGUAGE:C,CXX>:-Wall -Wextra -Wshadow -Wnon-virtual-dtor -Werror -fvisibility=hidden>
+  $<$<COMPILE_LANGUAGE:C,CXX>:-Wall -Wextra -Wshadow>
+  $<$<COMPILE_LANGUAGE:CXX>:-Wnon-virtual-dtor>
+  $<$<COMPILE_LANGUAGE:C,CXX>:-Werror -fvisibility=hidden>
   $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CXX_COMPILER_ID:Clang>>:-Wthread-safety>)
 if(SLUICE_SANITIZE)
   target_compile_options(sluice_flags INTERFACE $<$<COMPILE_LANGUAGE:C,CXX>:-fsanitize=${SLUICE_SANITIZE} -fno-omit-frame-pointer -g>

@@ -60,6 +60,7 @@ class Device {
  public:
   virtual ~Device() = default;
   virtual std::string_view name() const = 0;
+  virtual int threads() const = 0;  // of the host that a run uses, the caller's included
   // `graph`: specialised and through the passes of both stages. `packed`: the model's.
   virtual Result<std::unique_ptr<Program>> compile(const Graph& graph, PackedWeights& packed) = 0;
 };

@@ -44,6 +44,7 @@ Result<std::shared_ptr<Model>> Model::load(const std::string& path, const Option
 const std::vector<TensorSpec>& Model::inputs() const { return impl_->graph.input_specs; }
 const std::vector<TensorSpec>& Model::outputs() const { return impl_->graph.output_specs; }
 const Options& Model::options() const { return impl_->options; }
+int Model::threads() const { return impl_->device->threads(); }
 std::size_t Model::operators_before() const { return impl_->operators_before; }
 const std::vector<PassReport>& Model::passes() const { return impl_->passes; }
 

@@ -14,15 +14,15 @@
  * Errors: every function that returns int returns SLUICE_OK (0) or another sluice_code; what was wrong, where, and what
  * to do is then in sluice_last_error(). A function that failed has changed none of its output parameters, and what it
  * worked on can be used again. A null pointer where none is allowed, or a name that the model lacks, is
- * SLUICE_INVALID_ARGUMENT, never a crash. No function exits, throws across this interface or prints.
+ * SLUICE_INVALID_ARGUMENT, never a crash (the counts of a null model are 0). No function exits, throws across this
+ * interface or prints.
  *
  * Threads: functions on different models and sessions may run at the same time. One session is used by one thread at a
  * time; the caller sees to that. A model may be used by many threads at once, except that it is released once.
  *
  * Growth: structs start with their size, codes and types only gain values, functions are only added. A program built
  * against an older header goes on working with a newer library. */
-#ifndef SLUICE_H_
-#define SLUICE_H_
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -41,12 +41,13 @@ extern "C" {
 typedef enum sluice_code {
   SLUICE_OK = 0,
   SLUICE_INVALID_ARGUMENT = 3,    /* a name, type, shape, option or file that is wrong */
-  SLUICE_NOT_FOUND = 5,           /* no such file or device */
+  SLUICE_NOT_FOUND = 5,           /* no such file */
+  SLUICE_PERMISSION_DENIED = 7,   /* the file cannot be read, or names weights outside its own directory */
   SLUICE_RESOURCE_EXHAUSTED = 8,  /* out of memory, or over one of the importer's limits */
   SLUICE_FAILED_PRECONDITION = 9, /* called in the wrong order, such as run without all inputs */
   SLUICE_UNIMPLEMENTED = 12,      /* valid ONNX that the engine does not do; the message names operator and node */
   SLUICE_INTERNAL = 13,           /* a fault of Sluice's own */
-  SLUICE_UNAVAILABLE = 14         /* the device is there but cannot be used */
+  SLUICE_UNAVAILABLE = 14         /* no such device here */
 } sluice_code;
 
 /* Element types, numbered as ONNX numbers them (TensorProto.DataType). */
@@ -64,6 +65,8 @@ typedef enum sluice_dtype {
   SLUICE_UINT32 = 12,
   SLUICE_UINT64 = 13
 } sluice_dtype;
+
+#define SLUICE_ANY_RANK ((size_t)-1) /* the rank of an input whose number of dimensions the model leaves open */
 
 typedef struct sluice_model sluice_model;     /* weights and graph; immutable */
 typedef struct sluice_session sluice_session; /* bound inputs, working memory and outputs of one stream of runs */
@@ -92,8 +95,8 @@ SLUICE_API int sluice_model_load(const char* path, const sluice_model_options* o
 SLUICE_API void sluice_model_release(sluice_model* model);
 
 /* The model's inputs (initializers are none) and outputs, in the file's order. Names, and the dims of
- * sluice_model_input, belong to the model. A dimension that the file leaves open is -1. `dtype`, `rank` and `dims` may
- * be NULL. SLUICE_INVALID_ARGUMENT: index out of range. */
+ * sluice_model_input, belong to the model. A dimension that the file leaves open is -1, a rank that it leaves open
+ * SLUICE_ANY_RANK. `dtype`, `rank` and `dims` may be NULL. SLUICE_INVALID_ARGUMENT: index out of range. */
 SLUICE_API size_t sluice_model_input_count(const sluice_model* model);
 SLUICE_API size_t sluice_model_output_count(const sluice_model* model);
 SLUICE_API int sluice_model_input(const sluice_model* model, size_t index, const char** name, sluice_dtype* dtype,
@@ -110,15 +113,16 @@ SLUICE_API void sluice_session_destroy(sluice_session* session);
 /* Binds an input: `rank` dims and their product of elements at `data`, row-major, without gaps. `dims` is copied;
  * `data` is not: it stays the caller's, must not change during sluice_session_run, and must stay valid until the input
  * is bound anew or the session is destroyed. The binding holds for all later runs, so that new values may be written
- * to the same place between runs. A scalar has rank 0, and then dims may be NULL. `data` may be NULL where a dim is 0.
+ * to the same place between runs; they must not be, where values decide shapes (such as Reshape's): bind those anew. A
+ * scalar has rank 0, and then dims may be NULL. `data` is aligned for its type; it may be NULL where a dim is 0.
  * SLUICE_INVALID_ARGUMENT: no input of this name, or not its type or shape (a dimension that the file leaves open takes
  * any value). */
 SLUICE_API int sluice_session_set_input(sluice_session* session, const char* name, sluice_dtype dtype, size_t rank,
                                         const int64_t* dims, const void* data);
 
 /* Lets runs write an output to the caller's memory: `capacity` bytes at `data`, valid until bound anew or the session
- * is destroyed. NULL undoes it. A run whose output does not fit fails with SLUICE_INVALID_ARGUMENT and says the size
- * that it needs. */
+ * is destroyed, aligned for the output's type. NULL undoes it. A run whose output does not fit fails with
+ * SLUICE_INVALID_ARGUMENT and says the size that it needs. */
 SLUICE_API int sluice_session_bind_output(sluice_session* session, const char* name, void* data, size_t capacity);
 
 /* Computes all outputs and returns when they are there. The first run with a new combination of input shapes prepares
@@ -134,5 +138,3 @@ SLUICE_API int sluice_session_output(sluice_session* session, const char* name, 
 #ifdef __cplusplus
 }
 #endif
-
-#endif /* SLUICE_H_ */

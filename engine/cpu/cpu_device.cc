@@ -20,6 +20,7 @@ class CpuDevice final : public Device {
  public:
   explicit CpuDevice(int threads) : threads_(threads) {}
   std::string_view name() const override { return "cpu"; }
+  int threads() const override { return threads_; }
   Result<std::unique_ptr<Program>> compile(const Graph& graph, PackedWeights& packed) override {
     return CpuProgram::compile(graph, packed, threads_);
   }

@@ -166,6 +166,16 @@ std::int64_t Tensor::as_int(std::int64_t i) const {
 
 Tensor Tensor::with_dims(Dims dims) const { return Tensor(type_.dtype, std::move(dims), owner_, data_, bytes_); }
 
+std::vector<double> to_doubles(const TensorView& view) {
+  const Tensor tensor(view.dtype, Dims(view.dims.begin(), view.dims.end()), nullptr,
+                      static_cast<const std::byte*>(view.data), view.bytes);
+  std::vector<double> values(static_cast<std::size_t>(tensor.elements()));
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    values[i] = tensor.as_double(static_cast<std::int64_t>(i));
+  }
+  return values;
+}
+
 std::vector<std::int64_t> int_values(const Tensor& tensor) {
   std::vector<std::int64_t> values(static_cast<std::size_t>(tensor.elements()));
   for (std::size_t i = 0; i < values.size(); ++i) {

@@ -77,6 +77,9 @@ struct TensorView {
   std::size_t bytes = 0;
 };
 
+// The elements of any supported type as numbers.
+std::vector<double> to_doubles(const TensorView& tensor);
+
 // One step of a run, for profiles and comparisons: an operator, or several that were fused. Holds until the function
 // that it is given to returns.
 struct StepView {
@@ -155,6 +158,7 @@ class Model {
   const std::vector<TensorSpec>& inputs() const;
   const std::vector<TensorSpec>& outputs() const;
   const Options& options() const;
+  int threads() const;  // of one run, the caller's included
   std::size_t operators_before() const;  // nodes in the file, Constant nodes not counted
   // The passes that ran at load, in their order; Session::passes() has those that run for given shapes.
   const std::vector<PassReport>& passes() const;
