@@ -41,41 +41,6 @@ Status infer_pool(ShapeContext& context) {
   return context.set(1, std::move(dims));
 }
 
-// Calls f(image, output index, o) for each window: the offset of its channel's image in the input, its place in the
-// output, and its position.
-template <class F>
-void for_each_window(const Window& window, std::int64_t images, F f) {
-  const std::int64_t image = element_count(window.in);
-  if (image == 0 || element_count(window.out) == 0) {
-    return;
-  }
-  std::int64_t index = 0;
-  for (std::int64_t n = 0; n < images; ++n) {
-    std::int64_t o[kMaxRank] = {};
-    do {
-      f(n * image, index++, o);
-    } while (next_index(o, window.out, window.rank()));
-  }
-}
-
-// Calls f(position, offset in the image) for each element of the window at `o` that is not padding.
-template <class F>
-void for_each_element(const Window& window, const std::int64_t* o, F f) {
-  std::int64_t k[kMaxRank] = {}, position[kMaxRank];
-  do {
-    std::int64_t offset = 0;
-    bool inside = true;
-    for (std::size_t d = 0; d < window.rank() && inside; ++d) {
-      position[d] = window.position(d, o[d], k[d]);
-      inside = window.inside(d, position[d]);
-      offset = offset * window.in[d] + position[d];
-    }
-    if (inside) {
-      f(position, offset);
-    }
-  } while (next_index(k, window.kernel, window.rank()));
-}
-
 template <class T>
 bool is_nan(T value) {
   if constexpr (kIsFloating<T>) {
