@@ -179,7 +179,9 @@ Status bind_types(Graph& graph, const Node& node, const Schema& schema) {
     const Parameter& parameter = *schema.output(i);
     DType dtype = bindings.find(parameter.type);
     if (dtype == DType::kUndefined && schema.definition.output_type != nullptr) {
-      dtype = schema.definition.output_type(node);
+      const bool has_input = node.has_input(0);
+      dtype =
+          schema.definition.output_type(node, has_input ? graph.value(node.inputs[0]).type.dtype : DType::kUndefined);
     }
     if (dtype == DType::kUndefined) {
       dtype = only_type(schema.types(parameter.type));

@@ -189,7 +189,8 @@ struct Operator {
   InferShapes infer = nullptr;
   MakeKernel kernel = nullptr;
   // Element type of an output whose type name no input has; undefined: the type rule must then have one type only.
-  DType (*output_type)(const Node& node) = nullptr;
+  // `first_input`: the type of the first input, undefined if there is none.
+  DType (*output_type)(const Node& node, DType first_input) = nullptr;
   // What the load checks beyond kinds: attribute values that the kernel does not honour. Use refuse().
   Status (*check)(const Node& node) = nullptr;
   // The first result is the first input's bytes, with other dims: no work where the device can alias them.

@@ -51,7 +51,7 @@ Status infer_constant_of_shape(ShapeContext& context) {
   return shape.ok() ? context.set(0, std::move(*shape)) : shape.status();
 }
 
-DType value_type(const Node& node) {
+DType value_type(const Node& node, DType) {
   const Tensor* value = node.get_tensor("value");
   return value == nullptr ? DType::kFloat : value->dtype();
 }
@@ -189,7 +189,7 @@ Result<std::unique_ptr<Kernel>> cast_kernel(KernelContext& context) {
 
 Status infer_same(ShapeContext& context) { return context.set(0, context.dims(0)); }
 
-DType cast_type(const Node& node) {
+DType cast_type(const Node& node, DType) {
   const std::int64_t to = node.get_int("to", 0);
   return to > 0 && to <= 16 ? static_cast<DType>(to) : DType::kUndefined;
 }
