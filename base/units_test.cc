@@ -22,6 +22,20 @@ TEST(Units, NonsenseIsRefusedWithAnExample) {
   }
 }
 
+TEST(Units, Sizes) {
+  EXPECT_EQ(*parse_bytes("8GiB"), std::uint64_t{8} << 30);
+  EXPECT_EQ(*parse_bytes("8G"), std::uint64_t{8} << 30);
+  EXPECT_EQ(*parse_bytes("8gb"), 8'000'000'000u);
+  EXPECT_EQ(*parse_bytes("1.5m"), 1'572'864u);
+  EXPECT_EQ(*parse_bytes("4096"), 4096u);
+  EXPECT_EQ(*parse_bytes("2TiB"), std::uint64_t{2} << 40);
+  for (const char* text : {"", "G", "-1G", "8 G", "8GG", "nan", "1e300", "60%", "8Gi"}) {
+    Result<std::uint64_t> got = parse_bytes(text);
+    ASSERT_FALSE(got.ok()) << text;
+    EXPECT_NE(std::string(got.status().message()).find("8GiB"), std::string::npos);
+  }
+}
+
 TEST(Units, Print) {
   EXPECT_EQ(format_bytes(0), "0 B");
   EXPECT_EQ(format_bytes(1610612736), "1.50 GiB");

@@ -248,5 +248,58 @@ TEST_F(ProcessTest, EverythingAtOnce) {
   EXPECT_EQ(totals(board_, high_job, now_ns()).clients_seen, 600u);
 }
 
+// ---- memory
+
+class MemoryDeathTest : public ScratchBoard, public ::testing::WithParamInterface<const char*> {};
+
+// Killed in the middle of a reservation: the next one goes on, and nothing of the dead is counted.
+TEST_P(MemoryDeathTest, AReservationCutShortLeavesNothing) {
+  JobSpec spec;
+  spec.memory_limit_bytes = 100;
+  const int job = *claim_job(board_, spec, own_identity());
+  const int own = *claim_client(board_, job, own_identity());
+  const int status = in_child([&] {
+    const Result<int> client = claim_client(board_, job, own_identity());
+    die_at = GetParam();
+    return client.ok() && reserve_memory(board_, *client, 70) ? 0 : 1;
+  });
+  ASSERT_TRUE(was_killed(status));
+  EXPECT_TRUE(reserve_memory(board_, own, 100));
+  EXPECT_FALSE(reserve_memory(board_, own, 1));
+  EXPECT_EQ(memory_of(board_, job), 100u);
+}
+INSTANTIATE_TEST_SUITE_P(At, MemoryDeathTest, ::testing::Values("reserve: turn taken", "reserve: added"),
+                         [](const auto& test) { return test.index == 0 ? "TurnTaken" : "Added"; });
+
+class MemoryRaceTest : public ScratchBoard {};
+
+// Threads play the processes: all share one limit, and at no time is more than that held.
+TEST_F(MemoryRaceTest, TogetherTheyNeverHoldMoreThanTheLimit) {
+  constexpr int kThreads = 4, kRounds = 2000;
+  constexpr std::uint64_t kLimit = 100, kPiece = 30;
+  JobSpec spec;
+  spec.memory_limit_bytes = kLimit;
+  const int job = *claim_job(board_, spec, own_identity());
+  std::atomic<std::uint64_t> held{0}, granted{0};
+  std::atomic<bool> too_much{false};
+  std::vector<std::thread> threads;
+  for (int i = 0; i < kThreads; ++i) {
+    const int client = *claim_client(board_, job, own_identity());
+    threads.emplace_back([&, client] {
+      for (int round = 0; round < kRounds; ++round) {
+        if (!reserve_memory(board_, client, kPiece)) continue;
+        granted.fetch_add(1);
+        if (held.fetch_add(kPiece) + kPiece > kLimit) too_much.store(true);
+        held.fetch_sub(kPiece);
+        release_memory(board_, client, kPiece);
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_FALSE(too_much.load());
+  EXPECT_GT(granted.load(), 0u);
+  EXPECT_EQ(memory_of(board_, job), 0u);
+}
+
 }  // namespace
 }  // namespace sluice::board

@@ -77,6 +77,7 @@ void wipe(Client& client) {
   client.tail_ns.store(0);
   client.dropped_at.store(0);
   client.muted_until_ns.store(0);
+  client.memory_bytes.store(0);
   zero(client.counters);
   zero(client.long_kernels);
 }
@@ -90,6 +91,10 @@ void wipe(Job& job) {
   job.child.store(0);
   job.started_ns.store(0);
   job.clients_seen.store(0);
+  job.memory_limit_bytes.store(0);
+  job.memory_refusals.store(0);
+  job.memory_told.store(0);
+  job.waiting.store(0);
   zero(job.counters);
   zero(job.long_kernels);
 }
@@ -225,6 +230,8 @@ Result<int> claim_job(Board* board, const JobSpec& spec, ProcessIdentity owner) 
       job.share.store(spec.share == 0 ? 1 : spec.share);
       job.min_below_permille.store(spec.min_below_permille);
       job.gpus.store(spec.gpus);
+      job.memory_limit_bytes.store(spec.memory_limit_bytes);
+      job.waiting.store(spec.waiting ? 1 : 0);
       if (spec.id != 0) raise(board->next_job_id, spec.id + 1);
       job.id.store(spec.id != 0 ? spec.id : board->next_job_id.fetch_add(1));
       job.started_ns.store(now_ns());
@@ -333,6 +340,9 @@ JobTotals totals(const Board* board, int index, std::uint64_t now) {
   sum.stalls = all.stalls.load();
   sum.unknown_lookups = all.unknown_lookups.load();
   sum.clients_seen = job.clients_seen.load();
+  sum.memory_bytes = memory_of(board, index);
+  sum.memory_limit_bytes = job.memory_limit_bytes.load();
+  sum.memory_refusals = job.memory_refusals.load();
   return sum;
 }
 

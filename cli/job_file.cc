@@ -33,9 +33,9 @@ namespace sluice::cli {
 namespace {
 
 const std::vector<std::string>& job_keys() {
-  static const std::vector<std::string> keys = {"command",     "priority",    "share", "gpu",
-                                                "duration",    "environment", "name",  "working_directory",
-                                                "leave_below", "linger"};
+  static const std::vector<std::string> keys = {"command",     "priority",    "share",  "gpu",
+                                                "duration",    "environment", "name",   "working_directory",
+                                                "leave_below", "linger",      "memory", "wait"};
   return keys;
 }
 
@@ -97,6 +97,8 @@ class Loader {
       line_ = line_of(value, key);
       if (Status status = load_key(key.str(), value, out); !status.ok()) return status;
     }
+    if (out->wait && !out->memory.any())
+      return error(table.source().begin.line, "wait needs memory = \"SIZE\": how much has to be free");
     if (out->command.empty()) return error(table.source().begin.line, "this job has no command");
     if (out->name.empty()) out->name = default_name(out->command);
     return {};
@@ -107,6 +109,12 @@ class Loader {
     if (key == "priority") return set(parse_priority(text_of(value)), &out->priority);
     if (key == "share") return set(parse_share(text_of(value)), &out->share);
     if (key == "leave_below") return set(parse_leave_below(text_of(value)), &out->min_below_permille);
+    if (key == "memory") return set(parse_memory(text_of(value)), &out->memory);
+    if (key == "wait") {
+      if (!value.is_boolean()) return error(line_, "wait wants true or false");
+      out->wait = value.ref<bool>();
+      return {};
+    }
     if (key == "gpu") return set(parse_gpus(list_of(value)), &out->gpu);
     if (key == "duration") return load_duration(value, out);
     if (key == "environment") return load_environment(value, out);

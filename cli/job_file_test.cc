@@ -20,6 +20,12 @@ std::string error_of(const std::string& text) {
   return got.status().message();
 }
 
+TEST(JobFile, AWaitNeedsToKnowForWhat) {
+  EXPECT_THAT(error_of("[[job]]\ncommand = \"true\"\nwait = true"), HasSubstr("wait needs memory"));
+  EXPECT_THAT(error_of("[[job]]\ncommand = \"true\"\nmemory = \"1G\"\nwait = 1"), HasSubstr("true or false"));
+  EXPECT_THAT(error_of("[[job]]\ncommand = \"true\"\nmemory = \"0\""), HasSubstr("60%"));
+}
+
 TEST(JobFile, AllKeys) {
   const auto got = parse_job_file(R"(
 [[job]]
@@ -28,6 +34,8 @@ command = "python serve.py 'a b'"
 priority = "high"
 leave_below = 2.5
 gpu = "GPU-1"
+memory = "8GiB"
+wait = true
 environment = {THREADS = 4, MODE = "x", EMPTY = ""}
 
 [[job]]
@@ -47,12 +55,16 @@ working_directory = "runs"
   EXPECT_THAT(serve.command, ElementsAre("python", "serve.py", "a b"));
   EXPECT_EQ(serve.priority, 100);
   EXPECT_EQ(serve.min_below_permille, 25u);
+  EXPECT_EQ(serve.memory.bytes, std::uint64_t{8} << 30);
+  EXPECT_TRUE(serve.wait);
   EXPECT_THAT(serve.gpu.names, ElementsAre("GPU-1"));
   EXPECT_THAT(serve.environment,
               ::testing::UnorderedElementsAre(Pair("THREADS", "4"), Pair("MODE", "x"), Pair("EMPTY", "")));
   EXPECT_EQ(serve.duration_ns, 0u);
   EXPECT_FALSE(serve.linger_ns.has_value());
   const JobRequest& train = (*got)[1];
+  EXPECT_FALSE(train.memory.any());
+  EXPECT_FALSE(train.wait);
   EXPECT_EQ(train.name, "python train.py");
   EXPECT_EQ(train.priority, -3);
   EXPECT_EQ(train.share, 3u);

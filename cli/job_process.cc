@@ -17,6 +17,25 @@ constexpr int kLooksBeforeNamed = 2;  // a process may be between creating its c
 
 }  // namespace
 
+void JobProcess::begin_wait() {
+  waiting_ = true;
+  wait_started_ns_ = now_ns();
+}
+
+void JobProcess::end_wait() {
+  waiting_ = false;
+  waited_ns_ = now_ns() - wait_started_ns_;
+  slots_.end_wait();
+}
+
+void JobProcess::cancel(int signal) {
+  end_wait();
+  exited_ = true;
+  signal_ = signal;
+  exit_code_ = 128 + signal;
+  slots_ = JobSlots();  // the next one need not wait for this process
+}
+
 bool JobProcess::start(Environment environment, const Signals& signals) {
   started_ns_ = ended_ns_ = now_ns();
   const Spawned spawned = spawn(request_.command, std::move(environment), request_.working_directory, &signals);
@@ -109,6 +128,7 @@ JobOutcome JobProcess::outcome(bool simulated) const {
   outcome.signal = signal_;
   outcome.duration_reached = duration_reached_;
   outcome.wall_ns = ended_ns_ - started_ns_;
+  outcome.waited_ns = waited_ns_;
   outcome.unseen = unseen_;
   if (!slots_.empty()) {
     outcome.totals = slots_.totals();

@@ -32,6 +32,15 @@ class JobProcess {
   void set_bypass(std::string reason) { bypass_ = std::move(reason); }
   const std::string& bypass() const { return bypass_; }
 
+  // It waits for its memory: start() is for later, unless the wait is cancelled by a signal.
+  void begin_wait();
+  bool waiting() const { return waiting_; }
+  void end_wait();
+  void cancel(int signal);
+  std::uint64_t waited_ns() const { return waited_ns_; }
+  bool wait_told() const { return wait_told_; }
+  void set_wait_told() { wait_told_ = true; }
+
   // Starts the command. False, with a line said, when it cannot be started; the exit code tells which way.
   bool start(Environment environment, const Signals& signals);
   pid_t pid() const { return pid_; }
@@ -60,6 +69,10 @@ class JobProcess {
   std::vector<std::string> devices_;
   std::string bypass_;
   pid_t pid_ = 0;
+  bool waiting_ = false;
+  bool wait_told_ = false;
+  std::uint64_t wait_started_ns_ = 0;
+  std::uint64_t waited_ns_ = 0;
   bool exited_ = false;
   bool stopping_ = false;  // the duration is over and not all processes are gone
   bool duration_reached_ = false;

@@ -83,6 +83,22 @@ Result<std::uint64_t> parse_linger(std::string_view text) {
                        quoted(text).c_str());
 }
 
+Result<MemoryRequest> parse_memory(std::string_view text) {
+  MemoryRequest request;
+  if (!text.empty() && text.back() == '%') {
+    const std::string_view number = text.substr(0, text.size() - 1);
+    double percent = -1;
+    const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), percent);
+    if (error == std::errc() && end == number.data() + number.size() && percent > 0 && percent <= 100)
+      request.permille = static_cast<unsigned>(std::lround(percent * 10));
+  } else if (const Result<std::uint64_t> bytes = parse_bytes(text); bytes.ok()) {
+    request.bytes = *bytes;
+  }
+  if (request.any()) return request;
+  return Status::error(Code::kInvalidArgument, "%s is no memory limit; use a size such as 8GiB, or 60%% of the card's",
+                       quoted(text).c_str());
+}
+
 Result<GpuRequest> parse_gpus(std::string_view text) {
   GpuRequest request;
   if (text == "auto" || text.substr(0, 5) == "auto:") {

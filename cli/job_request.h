@@ -28,6 +28,17 @@ struct GpuRequest {
   std::vector<std::string> names;  // indices as NVML counts, or UUIDs; not yet looked up
 };
 
+// How much of each of its GPUs a job may allocate.
+struct MemoryRequest {
+  std::uint64_t bytes = 0;  // 0: see permille
+  unsigned permille = 0;    // of the card's memory; both 0: no limit
+  bool any() const { return bytes != 0 || permille != 0; }
+  // For a card of that size; 0: no limit, or it is not known how large the card is.
+  std::uint64_t of(std::uint64_t card_bytes) const {
+    return bytes != 0 ? bytes : card_bytes / 1000 * permille + card_bytes % 1000 * permille / 1000;
+  }
+};
+
 struct JobRequest {
   std::vector<std::string> command;  // never empty
   std::string name;
@@ -35,6 +46,8 @@ struct JobRequest {
   unsigned share = 1;
   unsigned min_below_permille = 0;  // of the GPU's time, for the jobs below
   GpuRequest gpu;
+  MemoryRequest memory;
+  bool wait = false;                       // start it when that memory is free
   std::optional<std::uint64_t> linger_ns;  // unset: as the board has it
   std::uint64_t duration_ns = 0;           // 0: until it ends by itself
   std::vector<std::pair<std::string, std::string>> environment;
@@ -54,6 +67,10 @@ Result<unsigned> parse_leave_below(std::string_view text);
 
 // "auto" for board::kDefaultLingerNs, or a duration of at most 1 s. Returns nanoseconds. Errors: kInvalidArgument.
 Result<std::uint64_t> parse_linger(std::string_view text);
+
+// A size as parse_bytes of base/units takes it, or per cent of the card's memory, such as "60%". More than 0.
+// Errors: kInvalidArgument.
+Result<MemoryRequest> parse_memory(std::string_view text);
 
 // "auto", "auto:2", "0", "0,1", "GPU-6ab0...". Errors: kInvalidArgument.
 Result<GpuRequest> parse_gpus(std::string_view text);

@@ -49,6 +49,17 @@ TEST(JobRequest, Linger) {
   for (const char* text : {"", "2s", "-1", "soon"}) EXPECT_FALSE(parse_linger(text).ok()) << text;
 }
 
+TEST(JobRequest, Memory) {
+  EXPECT_EQ(parse_memory("8GiB")->of(1), std::uint64_t{8} << 30);
+  EXPECT_EQ(parse_memory("60%")->of(6442450944), 3865470566u);
+  EXPECT_EQ(parse_memory("100%")->of(6442450944), 6442450944u);
+  EXPECT_EQ(parse_memory("2.5%")->permille, 25u);
+  EXPECT_EQ(parse_memory("60%")->of(0), 0u) << "a card whose size is not known";
+  EXPECT_FALSE(MemoryRequest().any());
+  for (const char* text : {"", "0", "0%", "%", "101%", "-1", "8 G", "much", "60%%", "nan%"})
+    EXPECT_FALSE(parse_memory(text).ok()) << text;
+}
+
 TEST(JobRequest, Gpus) {
   EXPECT_EQ(parse_gpus("auto")->kind, GpuRequest::Kind::kAuto);
   EXPECT_EQ(parse_gpus("auto:2")->count, 2);

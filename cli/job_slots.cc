@@ -84,12 +84,14 @@ Result<JobSlots> JobSlots::claim(const std::string& runtime_dir, const JobReques
   spec.min_below_permille = request.min_below_permille;
   spec.gpus = static_cast<std::uint32_t>(gpus.size());
   spec.id = result.id_;
+  spec.waiting = request.wait;
   spec.name = request.name.c_str();
   for (const GpuName& gpu : gpus) {
     char path[PATH_MAX];
     if (Status status = board::board_path(gpu.uuid.c_str(), path, sizeof path); !status.ok()) return status;
     Result<board::Board*> board = board::map(path, gpu.uuid.c_str(), gpu.name.c_str(), simulated);
     if (!board.ok()) return board.status();
+    spec.memory_limit_bytes = gpu.memory_limit_bytes;
     Result<int> job = board::claim_job(*board, spec, own_identity());
     if (!job.ok()) {
       board::unmap(*board);
@@ -104,6 +106,31 @@ Result<JobSlots> JobSlots::claim(const std::string& runtime_dir, const JobReques
 
 void JobSlots::set_child(pid_t pid) {
   for (const Slot& slot : slots_) slot.board->jobs[slot.job].child.store(pid);
+}
+
+std::vector<MemoryNeed> JobSlots::needs(
+    const std::function<std::optional<std::uint64_t>(const std::string&)>& free_bytes) const {
+  std::vector<MemoryNeed> result;
+  for (const Slot& slot : slots_) {
+    board::reap(slot.board, now_ns());
+    MemoryNeed need;
+    need.uuid = slot.uuid;
+    need.needed_bytes = slot.board->jobs[slot.job].memory_limit_bytes.load();
+    // In this order: who was ahead and starts meanwhile has its limit promised by then.
+    need.ahead = board::others_wait_before(slot.board, slot.job);
+    need.promised_bytes = board::memory_promised(slot.board, slot.job);
+    if (const std::optional<std::uint64_t> free = free_bytes(slot.uuid)) {
+      need.free_bytes = *free;
+    } else {
+      need.free_bytes = need.needed_bytes + need.promised_bytes;
+    }
+    result.push_back(std::move(need));
+  }
+  return result;
+}
+
+void JobSlots::end_wait() {
+  for (const Slot& slot : slots_) slot.board->jobs[slot.job].waiting.store(0);
 }
 
 std::string JobSlots::boards_variable() const {
@@ -137,6 +164,9 @@ board::JobTotals JobSlots::totals() const {
     sum.closes += one.closes;
     sum.stalls += one.stalls;
     sum.unknown_lookups += one.unknown_lookups;
+    sum.memory_bytes += one.memory_bytes;
+    sum.memory_limit_bytes += one.memory_limit_bytes;
+    sum.memory_refusals += one.memory_refusals;
     sum.clients += one.clients;
     sum.clients_seen += one.clients_seen;
     if (sum.bypass == 0) sum.bypass = one.bypass;

@@ -4,6 +4,8 @@
 #include <sys/types.h>
 
 #include <cstdint>
+#include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,6 +18,17 @@ namespace sluice::cli {
 struct GpuName {
   std::string uuid;
   std::string name;
+  std::uint64_t memory_limit_bytes = 0;  // 0: none
+};
+
+// What a job that waits for memory finds on one of its GPUs.
+struct MemoryNeed {
+  std::string uuid;
+  std::uint64_t needed_bytes = 0;
+  std::uint64_t free_bytes = 0;      // as NVML says
+  std::uint64_t promised_bytes = 0;  // of these, to running jobs by their limits
+  bool ahead = false;                // another job waits longer
+  bool met() const { return !ahead && needed_bytes <= free_bytes && promised_bytes <= free_bytes - needed_bytes; }
 };
 
 class JobSlots {
@@ -36,6 +49,13 @@ class JobSlots {
   bool empty() const { return slots_.empty(); }
   std::uint64_t id() const { return id_; }
   void set_child(pid_t pid);
+
+  // A job that was claimed to wait: what there is on each of its GPUs. Reaps first. `free_bytes` tells what NVML says
+  // of a GPU; where that is nothing, the need counts as met.
+  std::vector<MemoryNeed> needs(
+      const std::function<std::optional<std::uint64_t>(const std::string&)>& free_bytes) const;
+  // From now on its limits are promised to it, and the next one may come.
+  void end_wait();
 
   // "UUID=path:job,...", as SLUICE_BOARDS has it.
   std::string boards_variable() const;

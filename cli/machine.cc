@@ -22,6 +22,8 @@ void add_jobs(std::vector<Candidate>* gpus) {
     for (Candidate& gpu : *gpus) {
       if (gpu.uuid != board->device) continue;
       for (const BoardJob& job : live_jobs(*board)) gpu.job_priorities.push_back(job.priority);
+      // What running jobs may still take by their limits is as good as used.
+      if (gpu.memory_used_bytes) *gpu.memory_used_bytes += board::memory_promised(board, -1);
     }
   }
 }
@@ -149,6 +151,13 @@ Result<Machine::Choice> Machine::choose_auto(const std::vector<std::size_t>& amo
 
 void Machine::count_job(const Choice& choice, int priority) {
   for (std::size_t at : choice.gpus) gpus_[at].job_priorities.push_back(priority);
+}
+
+std::optional<Machine::Memory> Machine::memory(const std::string& uuid) const {
+  const Result<health::Device> device = nvml_->device(uuid);
+  if (!device.ok() || !device->memory_total_bytes || !device->memory_used_bytes) return std::nullopt;
+  const std::uint64_t total = *device->memory_total_bytes;
+  return Memory{total, total - std::min(total, *device->memory_used_bytes)};
 }
 
 std::vector<GpuProcess> Machine::processes() const {

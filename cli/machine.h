@@ -5,6 +5,7 @@
 #include <sys/types.h>
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -41,6 +42,14 @@ class Machine {
   Result<Choice> choose(const JobRequest& request, const Environment& environment) const;
   // So that the next job of the same call sees this one.
   void count_job(const Choice& choice, int priority);
+
+  // Memory of a GPU as NVML says now: in all, and free. Nothing where it does not tell.
+  struct Memory {
+    std::uint64_t total_bytes, free_bytes;
+  };
+  std::optional<Memory> memory(const std::string& uuid) const;
+  // Absolute path of the installed NVML, "" if it is not known.
+  std::string nvml_library() const { return nvml_->library(); }
 
   // Processes with a context on any GPU now.
   std::vector<GpuProcess> processes() const;

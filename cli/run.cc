@@ -19,7 +19,8 @@ constexpr char kFooter[] =
     "2 bad usage or job file; 3 no such GPU. docs/cli.md has the job file's keys.";
 
 struct Texts {
-  std::string priority = "normal", share = "1", gpu, name, leave_below = "0", linger, check_after = "10s", file;
+  std::string priority = "normal", share = "1", gpu, name, leave_below = "0", linger, memory, check_after = "10s", file;
+  bool wait = false;
 };
 
 template <class T, class To>
@@ -40,6 +41,12 @@ Status fill(const Texts& texts, JobRequest* request) {
   if (!texts.linger.empty()) {
     if (Status status = take(parse_linger(texts.linger), &request->linger_ns); !status.ok()) return status;
   }
+  if (!texts.memory.empty()) {
+    if (Status status = take(parse_memory(texts.memory), &request->memory); !status.ok()) return status;
+  }
+  request->wait = texts.wait;
+  if (texts.wait && !request->memory.any())
+    return Status::error(Code::kInvalidArgument, "--wait needs --memory SIZE: how much has to be free");
   request->name = texts.name.empty() ? default_name(request->command) : texts.name;
   return {};
 }
@@ -70,10 +77,15 @@ int run_verb(std::vector<std::string> args) {
       app.add_option("--linger", texts.linger,
                      "How long jobs below stay held after the last work: auto (100us) or a duration")
           ->option_text("TIME"),
+      app.add_option("-m,--memory", texts.memory, "Most GPU memory its processes may allocate together, each GPU")
+          ->option_text("SIZE|%"),
+      app.add_flag("-w,--wait", texts.wait, "Start it when that memory is free, in order of arrival"),
   };
   app.add_option("--report", options.report, "Write the summary to a file as JSON")->option_text("FILE");
   app.add_option("--check-after", texts.check_after, "When to look for processes that miss the shim (10s)")
       ->option_text("TIME");
+  app.add_flag("--json", options.json,
+               "What Sluice says of waiting and of the end as JSON, an object a line, on stderr");
   app.add_flag("-q,--quiet", options.quiet, "No notes and no summary");
   app.add_flag("-v,--verbose", options.verbose, "Say which GPU and why");
   if (std::optional<int> code = parse(app, std::move(args))) return *code;

@@ -19,6 +19,7 @@
 #include "output.h"
 #include "probe.h"
 #include "signals.h"
+#include "sluice/base/units.h"
 #include "sluice/board.h"
 #include "sluice/control.h"
 #include "spawn.h"
@@ -30,6 +31,8 @@ namespace {
 constexpr std::uint64_t kProbeTimeoutNs = 5 * kNanosPerSecond;
 constexpr std::uint64_t kKeepDaemonNs = 500 * kNanosPerMilli;  // signals wait so long at most
 constexpr std::uint64_t kSecondLookNs = 250 * kNanosPerMilli;
+constexpr std::uint64_t kWaitLookNs = 200 * kNanosPerMilli;  // for memory that others give back
+constexpr char kLimitFolder[] = "/limit";                    // beside the shim's: the NVML of jobs with a limit
 
 bool disabled() {
   const char* value = std::getenv("SLUICE_DISABLE");
@@ -63,15 +66,22 @@ class Runner {
 
     Signals signals;
     for (JobProcess& job : jobs_) {
-      if (job.start(environment_of(job), signals)) continue;
-      job.set_slots(JobSlots());
+      if (job.request().wait && !job.slots().empty()) {
+        job.begin_wait();
+      } else {
+        start(job, signals);
+      }
     }
     loop(signals);
 
     nlohmann::json all = nlohmann::json::array();
     for (const JobProcess& job : jobs_) {
       const JobOutcome outcome = job.outcome(simulated());
-      if (!options_.quiet && outcome.id != 0) say(summary_line(outcome));
+      if (options_.json) {
+        say_event({{"event", "ended"}, {"outcome", outcome_json(outcome)}});
+      } else if (!options_.quiet && outcome.id != 0) {
+        say(summary_line(outcome));
+      }
       all.push_back(outcome_json(outcome));
     }
     if (report != nullptr) {
@@ -94,9 +104,111 @@ class Runner {
     if (!options_.quiet) say(text);
   }
 
+  void start(JobProcess& job, Signals& signals) {
+    if (!job.start(environment_of(job), signals)) job.set_slots(JobSlots());
+  }
+
+  // One object a line, without the "sluice: " in front.
+  static void say_event(const nlohmann::json& event) {
+    const std::string line = event.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+    std::fwrite(line.data(), 1, line.size(), stderr);
+    std::fflush(stderr);
+  }
+
+  std::string gpu_text(const std::string& uuid) const {
+    for (const Candidate& gpu : machine_->gpus()) {
+      if (gpu.uuid == uuid) return "GPU " + std::to_string(gpu.index) + " (" + gpu.name + ")";
+    }
+    return uuid;
+  }
+
+  // Starts the jobs whose memory is free now. Returns whether any job waits still.
+  bool look_for_memory(Signals& signals) {
+    bool waiting = false;
+    for (JobProcess& job : jobs_) {
+      if (!job.waiting()) continue;
+      const std::vector<MemoryNeed> needs = job.slots().needs([&](const std::string& uuid) {
+        const std::optional<Machine::Memory> memory = machine_->memory(uuid);
+        return memory ? std::optional<std::uint64_t>(memory->free_bytes) : std::nullopt;
+      });
+      if (std::all_of(needs.begin(), needs.end(), [](const MemoryNeed& need) { return need.met(); })) {
+        job.end_wait();
+        if (job.wait_told()) say_started(job);
+        start(job, signals);
+        continue;
+      }
+      waiting = true;
+      if (!job.wait_told()) say_waiting(job, needs);
+    }
+    return waiting;
+  }
+
+  void say_waiting(JobProcess& job, const std::vector<MemoryNeed>& needs) {
+    job.set_wait_told();
+    if (options_.json) {
+      nlohmann::json list = nlohmann::json::array();
+      for (const MemoryNeed& need : needs) {
+        list.push_back({{"device", need.uuid},
+                        {"memory_limit_bytes", need.needed_bytes},
+                        {"free_bytes", need.free_bytes},
+                        {"promised_bytes", need.promised_bytes},
+                        {"others_first", need.ahead}});
+      }
+      say_event({{"event", "waiting"}, {"id", job.slots().id()}, {"name", job.request().name}, {"needs", list}});
+      return;
+    }
+    for (const MemoryNeed& need : needs) {
+      if (need.met()) continue;
+      std::string text = "job " + std::to_string(job.slots().id()) + " waits for " + format_bytes(need.needed_bytes) +
+                         " of " + gpu_text(need.uuid) + ": " + format_bytes(need.free_bytes) + " are free";
+      if (need.promised_bytes != 0)
+        text += ", " + format_bytes(need.promised_bytes) + " of these promised to running jobs";
+      if (need.ahead) text += "; others wait longer";
+      note(text + " (sluice ps shows who has it)");
+    }
+  }
+
+  void say_started(const JobProcess& job) {
+    if (options_.json) {
+      say_event({{"event", "started"},
+                 {"id", job.slots().id()},
+                 {"name", job.request().name},
+                 {"waited_us", job.waited_ns() / kNanosPerMicro}});
+    } else {
+      note("job " + std::to_string(job.slots().id()) + " starts after waiting " + format_duration_ns(job.waited_ns()));
+    }
+  }
+
+  // What of each GPU a job may take. Errors: kInvalidArgument when a card is too small for it.
+  Result<std::vector<GpuName>> places_of(const JobRequest& request, const Machine::Choice& choice) const {
+    std::vector<GpuName> places;
+    for (std::size_t at : choice.gpus) {
+      const Candidate& gpu = machine_->gpus()[at];
+      GpuName place{gpu.uuid, gpu.name, 0};
+      if (request.memory.any()) {
+        const std::uint64_t card = gpu.memory_total_bytes.value_or(0);
+        place.memory_limit_bytes = request.memory.of(card);
+        if (place.memory_limit_bytes == 0) {
+          return Status::error(Code::kInvalidArgument,
+                               "NVML does not tell how much memory %s has; give --memory in bytes",
+                               gpu_text(gpu.uuid).c_str());
+        }
+        if (request.wait && card != 0 && place.memory_limit_bytes > card) {
+          return Status::error(Code::kInvalidArgument, "the job would wait for ever: it asks for %s and %s has %s",
+                               format_bytes(place.memory_limit_bytes).c_str(), gpu_text(gpu.uuid).c_str(),
+                               format_bytes(card).c_str());
+        }
+      }
+      places.push_back(std::move(place));
+    }
+    return places;
+  }
+
   void bypass_all(const std::string& reason) {
     for (JobProcess& job : jobs_) job.set_bypass(reason);
-    note("running without Sluice: " + reason);
+    const bool limited =
+        std::any_of(jobs_.begin(), jobs_.end(), [](const JobProcess& job) { return job.request().memory.any(); });
+    note("running without Sluice" + std::string(limited ? ", hence without its memory limit" : "") + ": " + reason);
   }
 
   // Everything before the first command starts. An error means that the request itself cannot be met.
@@ -129,6 +241,9 @@ class Runner {
       std::vector<std::string> uuids;
       for (std::size_t at : choice->gpus) uuids.push_back(machine_->gpus()[at].uuid);
       job.set_devices(uuids);
+      Result<std::vector<GpuName>> places = places_of(job.request(), *choice);
+      if (!places.ok()) return places.status();
+      places_.push_back(std::move(*places));
       choices.push_back(std::move(*choice));
     }
     if (Status status = join(choices); !status.ok()) bypass_all(status.message());
@@ -158,9 +273,7 @@ class Runner {
     }
     std::vector<JobSlots> slots;
     for (std::size_t i = 0; i < jobs_.size(); ++i) {
-      std::vector<GpuName> gpus;
-      for (std::size_t at : choices[i].gpus) gpus.push_back({machine_->gpus()[at].uuid, machine_->gpus()[at].name});
-      Result<JobSlots> claimed = JobSlots::claim(runtime_dir, jobs_[i].request(), gpus, machine_->simulated());
+      Result<JobSlots> claimed = JobSlots::claim(runtime_dir, jobs_[i].request(), places_[i], machine_->simulated());
       if (!claimed.ok()) return claimed.status();
       slots.push_back(std::move(*claimed));
     }
@@ -206,7 +319,12 @@ class Runner {
       if (simulated()) environment.prepend("LD_LIBRARY_PATH", folder_of(machine_->driver()));
       return environment;
     }
-    environment = shimmed(std::move(environment));
+    if (const std::string folder = folder_of(installation_.shim_dir) + kLimitFolder;
+        job.request().memory.any() && file_exists(folder + "/libnvidia-ml.so.1")) {
+      environment.prepend("LD_LIBRARY_PATH", folder);
+      if (const std::string nvml = machine_->nvml_library(); !nvml.empty()) environment.set("SLUICE_NVML", nvml);
+    }
+    environment = shimmed(std::move(environment));  // its folder first
     environment.set("SLUICE_BOARDS", job.slots().boards_variable());
     environment.set("SLUICE_JOB", std::to_string(job.slots().id()));
     return environment;
@@ -219,8 +337,9 @@ class Runner {
   void loop(Signals& signals) {
     std::uint64_t check_at = now_ns() + options_.check_after_ns;
     while (!all_finished()) {
+      const bool waiting = look_for_memory(signals);
       std::uint64_t now = now_ns();
-      std::uint64_t wake_at = check_at;
+      std::uint64_t wake_at = waiting ? std::min(check_at, now + kWaitLookNs) : check_at;
       for (JobProcess& job : jobs_) wake_at = std::min(wake_at, job.tick(now));
       if (all_finished()) break;
       if (now >= check_at) {
@@ -233,6 +352,11 @@ class Runner {
       if (signal == SIGCHLD) {
         collect(signals);
       } else if (signal != 0) {
+        if (signal == SIGINT || signal == SIGTERM || signal == SIGHUP || signal == SIGQUIT) {
+          for (JobProcess& job : jobs_) {
+            if (job.waiting()) job.cancel(signal);
+          }
+        }
         if (Signals::must_forward(signal, info)) {
           for (const JobProcess& job : jobs_) {
             if (job.running()) kill(job.pid(), signal);
@@ -278,7 +402,8 @@ class Runner {
   Installation installation_ = find_installation();
   const Environment own_environment_ = Environment::of_this_process();
   std::optional<Machine> machine_;
-  control::DaemonStart daemon_;  // of the jobs' boards; no directory: they have none
+  std::vector<std::vector<GpuName>> places_;  // of each job
+  control::DaemonStart daemon_;               // of the jobs' boards; no directory: they have none
 };
 
 }  // namespace

@@ -13,6 +13,7 @@ namespace sluice::cli {
 
 struct RunOptions {
   bool quiet = false;                                   // no summary, no notes; errors stay
+  bool json = false;                                    // notes of waiting, and the summary, as JSON
   bool verbose = false;                                 // why which GPU, also where there is only one
   std::string report;                                   // file for the summary as JSON, "" for none
   bool as_list = false;                                 // the report is {"jobs": [...]}, also for one job

@@ -72,6 +72,13 @@ std::string state(const json& job) {
   return result;
 }
 
+// Of the limit, where there is one.
+std::string allocated(const json& job) {
+  const std::string held = bytes(at(job, "memory_allocated_bytes"));
+  const json& limit = at(job, "memory_limit_bytes");
+  return limit.is_number_unsigned() ? held + " of " + bytes(limit) : held;
+}
+
 std::string gpus(const json& status, const json& job) {
   std::string result;
   for (const json& uuid : list_at(job, "devices")) {
@@ -119,9 +126,10 @@ std::string jobs_table(const json& status) {
   using Align = Table::Align;
   const bool rates = jobs.front().contains("launches_per_s");
   std::vector<std::pair<std::string, Align>> columns = {
-      {"JOB", Align::kRight},   {"NAME", Align::kLeft},  {"PRIORITY", Align::kLeft},  {"SHARE", Align::kRight},
-      {"GPU", Align::kLeft},    {"STATE", Align::kLeft}, {"MEMORY", Align::kRight},   {"LAUNCHES", Align::kRight},
-      {"GATED", Align::kRight}, {"HELD", Align::kRight}, {"GPU TIME", Align::kRight}, {"AGE", Align::kRight}};
+      {"JOB", Align::kRight},      {"NAME", Align::kLeft},   {"PRIORITY", Align::kLeft}, {"SHARE", Align::kRight},
+      {"GPU", Align::kLeft},       {"STATE", Align::kLeft},  {"MEMORY", Align::kRight},  {"ALLOCATED", Align::kRight},
+      {"LAUNCHES", Align::kRight}, {"GATED", Align::kRight}, {"HELD", Align::kRight},    {"GPU TIME", Align::kRight},
+      {"AGE", Align::kRight}};
   if (rates) {
     columns.emplace_back("LAUNCHES/S", Align::kRight);
     columns.emplace_back("GPU", Align::kRight);
@@ -137,6 +145,7 @@ std::string jobs_table(const json& status) {
                                     gpus(status, job),
                                     state(job),
                                     bytes(at(job, "memory_bytes")),
+                                    allocated(job),
                                     count(at(job, "launches")),
                                     percent(at(job, "gated_ratio")),
                                     duration(at(job, "held_us")),

@@ -34,6 +34,14 @@ TEST(StatusView, JobsTable) {
   EXPECT_THAT(table, Not(HasSubstr("0 B"))) << "an unknown size is -, never 0";
 }
 
+TEST(StatusView, AllocatedMemoryStandsWithItsLimit) {
+  json with = status();
+  with["jobs"][0]["memory_allocated_bytes"] = std::uint64_t{1} << 30;
+  EXPECT_THAT(jobs_table(with), HasSubstr(" 1 GiB  "));
+  with["jobs"][0]["memory_limit_bytes"] = std::uint64_t{8} << 30;
+  EXPECT_THAT(jobs_table(with), HasSubstr("1 GiB of 8 GiB"));
+}
+
 TEST(StatusView, NoJobs) {
   EXPECT_EQ(jobs_table(json::object()), "no jobs\n");
   EXPECT_EQ(devices_table(json::object()), "");

@@ -69,6 +69,10 @@ std::string summary_line(const JobOutcome& job) {
     }
     if (!names.empty()) line += " (" + names + ")";
   }
+  if (totals.memory_refusals != 0) {
+    line += fmt::format("; {} allocations refused at its limit of {}", grouped(totals.memory_refusals),
+                        format_bytes(totals.memory_limit_bytes));
+  }
   if (totals.stalls != 0)
     line += fmt::format("; let others go {} times because it made no progress", grouped(totals.stalls));
   if (totals.bypass != 0) {
@@ -89,6 +93,7 @@ json outcome_json(const JobOutcome& job) {
               {"signal", job.signal != 0 ? json(job.signal) : json()},
               {"duration_reached", job.duration_reached},
               {"wall_us", micros(job.wall_ns)},
+              {"waited_us", micros(job.waited_ns)},
               {"unseen", job.unseen}};
   const bool managed = job.id != 0;
   const board::JobTotals& totals = job.totals;
@@ -107,6 +112,8 @@ json outcome_json(const JobOutcome& job) {
   out["closes"] = known(totals.closes);
   out["stalls"] = known(totals.stalls);
   out["unknown_lookups"] = known(totals.unknown_lookups);
+  out["memory_limit_bytes"] = totals.memory_limit_bytes != 0 ? json(totals.memory_limit_bytes) : json();
+  out["memory_refusals"] = known(totals.memory_refusals);
   out["quantum_us"] = known(micros(job.quantum_ns));
   out["long_launches"] = known(totals.long_launches);
   out["long_kernels"] = json::array();

@@ -22,6 +22,7 @@ struct JobOutcome {
   int signal = 0;  // that ended the command, 0 if none
   bool duration_reached = false;
   std::uint64_t wall_ns = 0;
+  std::uint64_t waited_ns = 0;  // for its memory, before it started
   std::uint64_t quantum_ns = board::kDefaultQuantumNs;
   board::JobTotals totals{};
   std::vector<std::string> unseen;  // processes that held a GPU context without the shim, with the reason

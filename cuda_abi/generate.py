@@ -4,7 +4,7 @@
     generate.py [--include DIR] [--stub FILE] [--out DIR]
 
 Reads   DIR/cuda.h, DIR/cudaTypedefs.h, DIR/cudaProfilerTypedefs.h, and the exports of the toolkit's stub libcuda.so.
-Writes  entries.inc, submits.inc, exports.inc, legacy_types.inc and version.inc into --out (default:
+Writes  entries.inc, submits.inc, allocates.inc, exports.inc, legacy_types.inc and version.inc into --out (default:
         include/sluice/cuda_abi).
 
 How a symbol finds its version: cudaTypedefs.h names every ABI of an entry point as PFN_<name>_v<version>, with _ptsz or
@@ -91,6 +91,8 @@ class Annotations:
                 fail(f"{path.name}: unknown class {cls}")
             self.lines += [(pattern, cls) for pattern in patterns]
         self.used = set()
+        self.limits = data["limits"]
+        self.unlimited = [(p, reason) for reason, patterns in data["unlimited"].items() for p in patterns]
 
     def class_of(self, name):
         exact = {cls for pattern, cls in self.lines if pattern == name}
@@ -108,8 +110,17 @@ class Annotations:
             fail(f"annotations.toml: unknown kind {note['kind']} of {name}")
         return note
 
+    def road(self, name):
+        """How the memory limit sees `name`: (road, None), (None, reason) or (None, None)."""
+        reasons = [(p, reason) for p, reason in self.unlimited if fnmatch.fnmatchcase(name, p)]
+        self.used |= {p for p, _ in reasons} | {name}
+        if len(reasons) + (name in self.limits) > 1:
+            fail(f"annotations.toml gives {name} several lines in [limits] and [unlimited]")
+        return self.limits.get(name), reasons[0][1] if reasons else None
+
     def unused(self):
-        return [pattern for pattern, _ in self.lines if pattern not in self.used]
+        lines = [pattern for pattern, _ in self.lines + self.unlimited] + list(self.limits)
+        return [pattern for pattern in lines if pattern not in self.used]
 
 
 def build_entries(typedefs, stub, notes):
@@ -150,6 +161,23 @@ def submit_line(entry, notes):
     return f"{head}\n              {stream}, {work},\n              {declare(entry.params)}, {pass_on(entry.params)})"
 
 
+def allocate_line(entry, notes):
+    """The line of allocates.inc; None for an entry that takes no memory."""
+    road, reason = notes.road(entry.name)
+    if entry.cls == "Allocates" and not road and not reason:
+        fail(f"annotations.toml does not say how a memory limit sees {entry.name}: [limits] or [unlimited]")
+    if reason and entry.cls == "Allocates":
+        return f'SLUICE_UNCOUNTED({entry.symbol}, "{reason}")'
+    if not road:
+        return None
+    road = road.replace("{flags}", str(entry.flags))
+    names = [n for _, n in entry.params]
+    for word in re.findall(r"(?<![\w>])[a-z]\w*", road):
+        if word not in names + ["true"]:
+            fail(f"{entry.symbol}: '{word}' in its road is no parameter of it")
+    return f"SLUICE_ALLOCATE({entry.symbol}, {road},\n                {declare(entry.params)}, {pass_on(entry.params)})"
+
+
 def legacy_types(cuda_h):
     """The types of the first ABI, which cuda.h shows only to those who define __CUDA_API_VERSION_INTERNAL."""
     text = re.sub(r"/\*.*?\*/", "", cuda_h, flags=re.S)
@@ -182,6 +210,8 @@ def main():
     notes = Annotations(HERE / "annotations.toml")
     stub = stub_exports(stub_path)
     entries = build_entries(read_typedefs(args.include), stub, notes)
+    for entry in entries:
+        allocate_line(entry, notes)  # marks what it uses
     for pattern in notes.unused():
         fail(f"annotations.toml: '{pattern}' covers no entry point of CUDA {version}")
 
@@ -213,6 +243,21 @@ def main():
     ]
     body += [submit_line(e, notes) for e in entries if e.cls == "Submits"]
     write("submits.inc", "\n".join(body) + "\n\n#undef SLUICE_SUBMIT")
+
+    body = [
+        "//\n"
+        "// SLUICE_ALLOCATE(symbol, ROAD(...), (parameters), (arguments)): entries that take or give back device memory\n"
+        "// which a job's limit counts. SLUICE_UNCOUNTED(symbol, reason): the others of the class Allocates. The roads,\n"
+        "// macros of the includer:\n"
+        "//   SLUICE_LINEAR(address, bytes)  SLUICE_PITCHED(address, pitch, width, height)  SLUICE_FREE(address)\n"
+        "//   SLUICE_ASYNC(bytes, stream, flags)  SLUICE_FROM_POOL(bytes, pool, stream, flags)  SLUICE_FREE_ASYNC(address)\n"
+        "//   SLUICE_POOL_CREATE(pool, properties)  SLUICE_POOL_DESTROY(pool)  SLUICE_TRIM()  SLUICE_GRAPH_ALLOC(condition)\n"
+        "//   SLUICE_CREATE(handle, bytes, properties)  SLUICE_RELEASE(handle)  SLUICE_RETAIN(handle)\n"
+        "//   SLUICE_MAP(address, bytes, handle)  SLUICE_UNMAP(address, bytes)\n"
+        "//   SLUICE_ARRAY(handle, description)  SLUICE_MIPMAPPED(handle, description, levels)  SLUICE_DESTROY_ARRAY(handle)\n"
+    ]
+    body += [line for line in (allocate_line(e, notes) for e in entries) if line]
+    write("allocates.inc", "\n".join(body) + "\n\n#undef SLUICE_ALLOCATE\n#undef SLUICE_UNCOUNTED")
 
     exports = sorted({e.symbol for e in entries} | stub | notes.exports)
     body = "//\n// SLUICE_EXPORT(symbol): every name that a stand-in for libcuda.so.1 exports. Usable from assembly.\n"

@@ -282,6 +282,8 @@ TEST_F(DaemonTest, StatusTellsJobsDevicesAndStrangers) {
   const int high = busy_client(100, 1), low = busy_client(0, 2);
   board_.client(low).counters.launches = 200;
   board_.client(low).counters.gated = 150;
+  board_.client(low).memory_bytes = 5 << 20;
+  board_.get()->jobs[board_.client(low).job.load()].memory_limit_bytes = 8 << 20;
   board::hold_below(board_.get(), high, now_ns());
   start_daemon();
   const Json status = ask({{"op", "status"}});
@@ -295,6 +297,9 @@ TEST_F(DaemonTest, StatusTellsJobsDevicesAndStrangers) {
   EXPECT_EQ(above["run_pid"], getpid());
   EXPECT_THAT(above["pids"].get<std::vector<int>>(), ElementsAre(getpid()));
   EXPECT_EQ(below["state"], "held");
+  EXPECT_EQ(below["memory_allocated_bytes"], 5 << 20);
+  EXPECT_EQ(below["memory_limit_bytes"], 8 << 20);
+  EXPECT_EQ(above["memory_limit_bytes"], Json()) << "no limit: not 0";
   EXPECT_EQ(below["held_by"], Json::array({above["id"]}));
   EXPECT_EQ(below["share"], 2);
   EXPECT_EQ(below["gated_ratio"], 0.75);

@@ -39,12 +39,14 @@ struct JobReport {
   std::uint64_t launches = 0, gated = 0, held_ns = 0, gpu_ns = 0, holds = 0, stalls = 0, long_launches = 0;
   std::uint32_t bypass = 0;
   std::uint64_t clients_seen = 0;
-  bool active = false, held = false;
+  std::uint64_t allocated = 0, limit = 0;
+  bool active = false, held = false, waiting = false;
   std::set<std::uint64_t> held_by;
   std::uint64_t started_ns = 0;
 };
 
 const char* state_of(const JobReport& job) {
+  if (job.waiting) return "waiting";
   if (job.held) return "held";
   if (job.active) return "running";
   return job.clients_seen == 0 ? "starting" : "idle";
@@ -64,6 +66,8 @@ Json to_json(std::uint64_t id, const JobReport& job, std::uint64_t now) {
           {"pids", job.pids},
           {"run_pid", or_null(job.run_pid)},
           {"memory_bytes", or_null(job.memory_bytes)},
+          {"memory_allocated_bytes", job.allocated},
+          {"memory_limit_bytes", job.limit != 0 ? Json(job.limit) : Json()},
           {"launches", job.launches},
           {"gated", job.gated},
           {"gated_ratio", ratio},
@@ -140,6 +144,9 @@ class Reporter {
     report.stalls += totals.stalls;
     report.long_launches += totals.long_launches;
     report.clients_seen += totals.clients_seen;
+    report.allocated += totals.memory_bytes;
+    report.limit += totals.memory_limit_bytes;
+    if (job.waiting.load() != 0) report.waiting = true;
     if (totals.bypass != 0) report.bypass = totals.bypass;
     return id;
   }

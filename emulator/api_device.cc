@@ -238,10 +238,11 @@ EMU_API CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute attribute, 
       case CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS:
       case CU_DEVICE_ATTRIBUTE_CAN_USE_STREAM_WAIT_VALUE_NOR:
       case CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED:
+      case CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED:
       case CU_DEVICE_ATTRIBUTE_IPC_EVENT_SUPPORTED:
         return 1;
       default:
-        return 0;  // what the emulator does not have: textures, virtual memory, clusters, RDMA, ...
+        return 0;  // what the emulator does not have: textures, clusters, RDMA, ...
     }
   };
   *value = answer();

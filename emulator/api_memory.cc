@@ -1,4 +1,4 @@
-// Memory: the card's, pinned host memory, the default pool, and what a pointer is.
+// Memory: the card's, pinned host memory, and what a pointer is.
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -43,7 +43,7 @@ EMU_API CUresult cuMemFree_v2(CUdeviceptr address) {
   if (call.error != CUDA_SUCCESS) return call.error;
   if (address == 0) return CUDA_SUCCESS;
   auto at = state().device_memory.find(address);
-  if (at == state().device_memory.end()) return CUDA_ERROR_INVALID_VALUE;
+  if (at == state().device_memory.end() || at->second.block != nullptr) return CUDA_ERROR_INVALID_VALUE;
   // Like the driver it waits for the device, so it blocks while a gate is closed.
   wait_idle(at->second.context, call.lock);
   free_allocation(address);
@@ -142,70 +142,6 @@ EMU_API CUresult cuMemHostGetFlags(unsigned* flags, void* pointer) {
   return CUDA_SUCCESS;
 }
 
-// ---- stream-ordered allocation: one default pool a card, which keeps nothing ----------------------------------
-
-namespace {
-
-// A pool's handle is a number: the card's index plus 1.
-CUmemoryPool pool_of(int device) { return reinterpret_cast<CUmemoryPool>(static_cast<std::uintptr_t>(device) + 1); }
-int device_of(CUmemoryPool pool) { return static_cast<int>(reinterpret_cast<std::uintptr_t>(pool)) - 1; }
-bool is_pool(CUmemoryPool pool) {
-  const auto& devices = state().devices;
-  return std::find(devices.begin(), devices.end(), device_of(pool)) != devices.end();
-}
-
-CUresult alloc_async(bool per_thread, CUdeviceptr* address, std::size_t bytes, CUstream stream) {
-  EMU_STREAM(stream);
-  if (address == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  std::uint64_t out = 0;
-  if (CUresult e = allocate(at->context, bytes, false, &out); e != CUDA_SUCCESS) return e;
-  *address = out;
-  return CUDA_SUCCESS;
-}
-
-CUresult alloc_from_pool(bool per_thread, CUdeviceptr* address, std::size_t bytes, CUmemoryPool pool, CUstream stream) {
-  if (CUresult e = ready(); e != CUDA_SUCCESS) return e;
-  if (!is_pool(pool)) return CUDA_ERROR_INVALID_VALUE;
-  return alloc_async(per_thread, address, bytes, stream);
-}
-
-CUresult free_async(bool per_thread, CUdeviceptr address, CUstream stream) {
-  EMU_STREAM(stream);
-  if (state().device_memory.count(address) == 0) return CUDA_ERROR_INVALID_VALUE;
-  auto op = std::make_unique<Op>();
-  op->kind = Op::Kind::kFree;
-  op->address = address;
-  submit(at, std::move(op), call.lock);
-  return CUDA_SUCCESS;
-}
-
-CUresult default_pool(CUmemoryPool* pool, CUdevice dev) {
-  if (CUresult e = ready(); e != CUDA_SUCCESS) return e;
-  if (pool == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  if (dev < 0 || static_cast<std::size_t>(dev) >= state().devices.size()) return CUDA_ERROR_INVALID_DEVICE;
-  *pool = pool_of(state().devices[dev]);
-  return CUDA_SUCCESS;
-}
-
-}  // namespace
-
-EMU_BOTH(cuMemAllocAsync, alloc_async, (CUdeviceptr * p, std::size_t n, CUstream s), (p, n, s))
-EMU_BOTH(cuMemAllocFromPoolAsync, alloc_from_pool, (CUdeviceptr * p, std::size_t n, CUmemoryPool m, CUstream s),
-         (p, n, m, s))
-EMU_BOTH(cuMemFreeAsync, free_async, (CUdeviceptr p, CUstream s), (p, s))
-
-EMU_API CUresult cuDeviceGetDefaultMemPool(CUmemoryPool* pool, CUdevice dev) { return default_pool(pool, dev); }
-EMU_API CUresult cuDeviceGetMemPool(CUmemoryPool* pool, CUdevice dev) { return default_pool(pool, dev); }
-
-EMU_API CUresult cuMemPoolTrimTo(CUmemoryPool pool, std::size_t) {
-  if (CUresult e = ready(); e != CUDA_SUCCESS) return e;
-  return is_pool(pool) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-}
-EMU_API CUresult cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute, void* value) {
-  if (CUresult e = ready(); e != CUDA_SUCCESS) return e;
-  return is_pool(pool) && value != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-}
-
 // ---- what a pointer is ----------------------------------------------------------------------------------------
 
 namespace {
@@ -216,6 +152,7 @@ CUresult pointer_attribute(void* out, CUpointer_attribute attribute, CUdeviceptr
   const HostRange* host = device == nullptr ? find_host_range(address, 0, &base) : nullptr;
   if (device == nullptr && host == nullptr) return CUDA_ERROR_INVALID_VALUE;
   Context* context = device != nullptr ? device->context : host->context;
+  if (context == nullptr) return CUDA_ERROR_INVALID_VALUE;  // a mapping whose context has ended
   const auto& devices = state().devices;
   switch (attribute) {
     case CU_POINTER_ATTRIBUTE_CONTEXT:

@@ -132,14 +132,21 @@ void destroy_context(Context* context, std::unique_lock<std::mutex>& lock) {
     return true;
   });
   for (auto it = s.device_memory.begin(); it != s.device_memory.end();) {
-    const std::uint64_t address = (it++)->first;
-    if (s.device_memory.at(address).context == context) free_allocation(address);
+    auto& [address, allocation] = *it++;
+    if (allocation.context != context) continue;
+    if (allocation.block != nullptr) {
+      allocation.context = nullptr;  // mappings outlive contexts
+    } else {
+      free_allocation(address);
+    }
   }
   std::erase_if(s.host_memory, [&](const auto& range) {
     if (range.second.context != context) return false;
     if (range.second.owned) munmap(reinterpret_cast<void*>(range.first), range.second.bytes);
     return true;
   });
+  forget_pool_charges(context);
+  forget_block_charges(context);
   lock.unlock();
   owned->executor.join();
   // A host function may be what destroys its context's last user; it cannot wait for itself.
@@ -236,26 +243,51 @@ bool event_done(const Event& event, std::uint64_t number) {
 }
 
 const Allocation* find_allocation(std::uint64_t address, std::size_t bytes, std::uint64_t* base) {
-  return find_range(state().device_memory, address, bytes, base);
+  std::uint64_t start = 0;
+  const Allocation* found = find_range(state().device_memory, address, 0, &start);
+  if (found == nullptr || !found->accessible) return nullptr;
+  if (base != nullptr) *base = start;
+  // Mappings side by side are one stretch of memory.
+  for (const Allocation* part = found; bytes > start + part->bytes - address;) {
+    const std::uint64_t end = start + part->bytes;
+    const Allocation* next = find_range(state().device_memory, end, 0, &start);
+    if (part->block == nullptr || next == nullptr || next->block == nullptr || !next->accessible || start != end)
+      return nullptr;
+    part = next;
+  }
+  return found;
 }
 
 const HostRange* find_host_range(std::uint64_t address, std::size_t bytes, std::uint64_t* base) {
   return find_range(state().host_memory, address, bytes, base);
 }
 
-CUresult allocate(Context* context, std::size_t bytes, bool managed, std::uint64_t* address) {
+CUresult allocate(Context* context, std::size_t bytes, bool managed, std::uint64_t* address, Pool* pool) {
   if (bytes == 0 || address == nullptr) return CUDA_ERROR_INVALID_VALUE;
   State& s = state();
   Device& card = s.machine->devices[context->device];
-  if (!charge(card, context->slot_index, bytes, s.settings->profile.memory_bytes)) return CUDA_ERROR_OUT_OF_MEMORY;
+  if (pool != nullptr) {
+    if (CUresult e = take_from_pool(pool, context, bytes); e != CUDA_SUCCESS) return e;
+  } else if (!charge(card, context->slot_index, bytes, s.settings->profile.memory_bytes)) {
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  }
   // Device memory is host memory that takes pages only where it is touched.
   void* at = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (at == MAP_FAILED) {
-    uncharge(card, context->slot_index, bytes);
+    if (pool != nullptr) {
+      return_to_pool(pool, bytes);
+    } else {
+      uncharge(card, context->slot_index, bytes);
+    }
     return CUDA_ERROR_OUT_OF_MEMORY;
   }
   *address = reinterpret_cast<std::uint64_t>(at);
-  s.device_memory[*address] = {bytes, context, managed};
+  Allocation allocation;
+  allocation.bytes = bytes;
+  allocation.context = context;
+  allocation.managed = managed;
+  allocation.pool = pool;
+  s.device_memory[*address] = allocation;
   return CUDA_SUCCESS;
 }
 
@@ -266,7 +298,11 @@ void free_allocation(std::uint64_t address) {
   const Allocation allocation = at->second;
   s.device_memory.erase(at);
   munmap(reinterpret_cast<void*>(address), allocation.bytes);
-  uncharge(s.machine->devices[allocation.context->device], allocation.context->slot_index, allocation.bytes);
+  if (allocation.pool != nullptr) {
+    return_to_pool(allocation.pool, allocation.bytes);
+  } else {
+    uncharge(s.machine->devices[allocation.context->device], allocation.context->slot_index, allocation.bytes);
+  }
 }
 
 }  // namespace sluice::emulator

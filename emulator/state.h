@@ -154,10 +154,40 @@ struct Context {
   std::deque<std::pair<Stream*, Op*>> host_queue;
 };
 
+// Memory that is taken for stream-ordered allocations, in chunks, and kept up to the release threshold.
+struct Pool {
+  int device = 0;  // physical index
+  bool is_default = false;
+  bool destroyed = false;  // goes with its last allocation
+  std::uint64_t used = 0, used_high = 0, reserved = 0, reserved_high = 0;
+  std::uint64_t threshold = 0, largest = 0;                 // largest 0: none
+  std::vector<std::pair<Context*, std::uint64_t>> charged;  // whose slots the reserved memory is counted in
+  int reuse[3] = {1, 1, 1};                                 // the CU_MEMPOOL_ATTR_REUSE_* switches
+};
+
+// Memory made by cuMemCreate; goes when neither a handle nor a mapping refers to it.
+struct Block {
+  CUmemAllocationProp properties = {};
+  std::size_t bytes = 0;
+  int fd = -1;                 // its contents, so that it can be mapped in several places
+  Context* context = nullptr;  // whose slot it is counted in; null once that is gone
+  int handles = 0, mappings = 0;
+};
+
 struct Allocation {
   std::size_t bytes = 0;
   Context* context = nullptr;
   bool managed = false;
+  Pool* pool = nullptr;    // it is part of that pool
+  Block* block = nullptr;  // it is a mapping of that memory
+  bool accessible = true;  // of mappings: cuMemSetAccess was called
+};
+
+struct Array {
+  std::uint64_t address = 0;  // of its elements, level after level
+  CUDA_ARRAY3D_DESCRIPTOR description = {};
+  unsigned levels = 0;  // 0: no mipmapped array
+  bool part = false;    // a level of a mipmapped array
 };
 struct HostRange {
   std::size_t bytes = 0;
@@ -184,7 +214,12 @@ struct State {
   std::unordered_set<const Function*> functions;
   std::map<std::uint64_t, Allocation> device_memory;  // by address
   std::map<std::uint64_t, HostRange> host_memory;     // by address
-  std::condition_variable event_done;                 // an event completed while event_waiters was not 0
+  std::map<std::uint64_t, std::size_t> reserved;      // addresses of cuMemAddressReserve
+  std::unordered_map<CUmemoryPool, std::unique_ptr<Pool>> pools;
+  CUmemoryPool default_pools[kMaxDevices] = {}, current_pools[kMaxDevices] = {};  // by physical index
+  std::unordered_map<CUmemGenericAllocationHandle, std::unique_ptr<Block>> blocks;
+  std::unordered_map<CUarray, std::unique_ptr<Array>> arrays;  // mipmapped ones too
+  std::condition_variable event_done;                          // an event completed while event_waiters was not 0
   int event_waiters = 0;
 };
 
@@ -245,9 +280,16 @@ bool event_done(const Event& event, std::uint64_t number);
 
 const Allocation* find_allocation(std::uint64_t address, std::size_t bytes, std::uint64_t* base = nullptr);
 const HostRange* find_host_range(std::uint64_t address, std::size_t bytes, std::uint64_t* base = nullptr);
-CUresult allocate(Context* context, std::size_t bytes, bool managed, std::uint64_t* address);
+CUresult allocate(Context* context, std::size_t bytes, bool managed, std::uint64_t* address, Pool* pool = nullptr);
 // REQUIRES: no work uses it any more.
 void free_allocation(std::uint64_t address);
+// The same for all that belongs to a context which ends (api_pool.cc, api_virtual.cc).
+void forget_pool_charges(Context* context);
+void forget_block_charges(Context* context);
+
+// Takes `bytes` from the pool, which grows by whole chunks if the card has them.
+CUresult take_from_pool(Pool* pool, Context* context, std::size_t bytes);
+void return_to_pool(Pool* pool, std::size_t bytes);
 
 }  // namespace sluice::emulator
 

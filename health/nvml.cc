@@ -90,6 +90,36 @@ Result<std::shared_ptr<Nvml>> Nvml::open(const char* path) {
 
 bool Nvml::simulated() const { return functions_->simulated; }
 
+std::string Nvml::library() const {
+  Dl_info info;
+  if (dladdr(reinterpret_cast<void*>(functions_->init), &info) == 0 || info.dli_fname == nullptr) return "";
+  return info.dli_fname[0] == '/' ? info.dli_fname : "";
+}
+
+void Nvml::describe(void* opaque, Device* device) const {
+  const Functions& f = *functions_;
+  const auto handle = static_cast<DeviceHandle>(opaque);
+  char text[nvml::kUuidBytes] = {};
+  static_assert(nvml::kNameBytes <= nvml::kUuidBytes);
+  if (f.uuid(handle, text, sizeof text) == nvml::kSuccess) device->uuid = text;
+  if (f.name != nullptr && f.name(handle, text, nvml::kNameBytes) == nvml::kSuccess) device->name = text;
+  // The second version leaves out what the driver reserves for itself, as nvidia-smi does.
+  nvml::MemoryV2 exact{};
+  exact.version = nvml::kMemoryV2;
+  nvml::Memory memory{};
+  if (f.memory_v2 != nullptr && f.memory_v2(handle, &exact) == nvml::kSuccess) {
+    device->memory_total_bytes = exact.total;
+    device->memory_used_bytes = exact.used;
+  } else if (f.memory != nullptr && f.memory(handle, &memory) == nvml::kSuccess) {
+    device->memory_total_bytes = memory.total;
+    device->memory_used_bytes = memory.used;
+  }
+  nvml::Utilization load{};
+  if (f.utilization != nullptr && f.utilization(handle, &load) == nvml::kSuccess) {
+    device->utilization_ratio = load.gpu / 100.0;
+  }
+}
+
 Result<std::vector<Device>> Nvml::devices() const {
   const Functions& f = *functions_;
   unsigned int count = 0;
@@ -98,31 +128,20 @@ Result<std::vector<Device>> Nvml::devices() const {
   }
   std::vector<Device> devices(count);
   for (unsigned int i = 0; i < count; ++i) {
-    Device& device = devices[i];
-    device.index = static_cast<int>(i);
+    devices[i].index = static_cast<int>(i);
     DeviceHandle handle = nullptr;
-    if (f.by_index(i, &handle) != nvml::kSuccess) continue;
-    char text[nvml::kUuidBytes] = {};
-    static_assert(nvml::kNameBytes <= nvml::kUuidBytes);
-    if (f.uuid(handle, text, sizeof text) == nvml::kSuccess) device.uuid = text;
-    if (f.name != nullptr && f.name(handle, text, nvml::kNameBytes) == nvml::kSuccess) device.name = text;
-    // The second version leaves out what the driver reserves for itself, as nvidia-smi does.
-    nvml::MemoryV2 exact{};
-    exact.version = nvml::kMemoryV2;
-    nvml::Memory memory{};
-    if (f.memory_v2 != nullptr && f.memory_v2(handle, &exact) == nvml::kSuccess) {
-      device.memory_total_bytes = exact.total;
-      device.memory_used_bytes = exact.used;
-    } else if (f.memory != nullptr && f.memory(handle, &memory) == nvml::kSuccess) {
-      device.memory_total_bytes = memory.total;
-      device.memory_used_bytes = memory.used;
-    }
-    nvml::Utilization load{};
-    if (f.utilization != nullptr && f.utilization(handle, &load) == nvml::kSuccess) {
-      device.utilization_ratio = load.gpu / 100.0;
-    }
+    if (f.by_index(i, &handle) == nvml::kSuccess) describe(handle, &devices[i]);
   }
   return devices;
+}
+
+Result<Device> Nvml::device(const std::string& uuid) const {
+  const Result<DeviceHandle> handle = functions_->find(uuid);
+  if (!handle.ok()) return handle.status();
+  Device device;
+  device.index = -1;
+  describe(*handle, &device);
+  return device;
 }
 
 Result<std::vector<Process>> Nvml::compute_processes(const std::string& uuid) const {

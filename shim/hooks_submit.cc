@@ -6,6 +6,7 @@
 
 #include "held_wait.h"
 #include "hooks.h"
+#include "memory.h"
 #include "real.h"
 #include "session.h"
 #include "sluice/cuda_abi.h"
@@ -59,6 +60,7 @@ class Submission {
     if (stream == nullptr || stream->session == nullptr) return;
     Session* session = stream->session;
     board::Counters& counters = session->self->counters;
+    if (work.kind == Kind::kGraph) graph_launched();
     const bool runs_on_gpu = work.kind != Kind::kHost && work.kind != Kind::kOther;
     if (is_capturing(*stream)) {
       counters.launches.fetch_add(1, std::memory_order_relaxed);

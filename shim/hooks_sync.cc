@@ -4,6 +4,7 @@
 
 #include "held_wait.h"
 #include "hooks.h"
+#include "memory.h"
 #include "real.h"
 #include "session.h"
 
@@ -90,6 +91,7 @@ Place place_of(CUevent event) {
 }
 
 void note_done(CUevent event) {
+  settle_pools_if_changed();
   const Place place = place_of(event);
   if (place.stream != nullptr) completed(place.stream, place.submitted);
 }
@@ -120,7 +122,9 @@ class StreamWait {
   void done(CUresult result) {
     if (stream_ == nullptr) return;
     stream_->waiters.fetch_sub(1);
-    if (result == CUDA_SUCCESS) completed(stream_, submitted_);
+    if (result != CUDA_SUCCESS) return;
+    completed(stream_, submitted_);
+    settle_pools_if_changed();
   }
 
  private:
@@ -151,6 +155,7 @@ class ContextWait {
       stream_[i]->waiters.fetch_sub(1);
       if (result == CUDA_SUCCESS) completed(stream_[i], submitted_[i]);
     }
+    if (result == CUDA_SUCCESS) settle_pools_if_changed();
   }
 
  private:
@@ -250,8 +255,12 @@ WRAP_END(cuStreamEndCapture_ptsz, true)
 #define WRAP_STREAM_END(symbol) WRAP(symbol, (CUstream stream), (stream), forget_stream(stream), )
 WRAP_STREAM_END(cuStreamDestroy)
 WRAP_STREAM_END(cuStreamDestroy_v2)
+void context_ended(CUcontext context, CUresult result) {
+  forget_addresses();
+  if (result == CUDA_SUCCESS) context_gone(context);
+}
 #define WRAP_CONTEXT_END(symbol) \
-  WRAP(symbol, (CUcontext context), (context), forget_context(context), forget_addresses())
+  WRAP(symbol, (CUcontext context), (context), forget_context(context), context_ended(context, result))
 WRAP_CONTEXT_END(cuCtxDestroy)
 WRAP_CONTEXT_END(cuCtxDestroy_v2)
 // The primary context of a device may end here, or live on for who else retained it. Which one it is cannot be asked;
@@ -263,7 +272,10 @@ class PrimaryEnd {
     int active = 0;
     const bool known =
         real.primary_get_state != nullptr && real.primary_get_state(device, &flags, &active) == CUDA_SUCCESS;
-    if (!known || active == 0) forget_context_locked(nullptr);
+    if (!known || active == 0) {
+      forget_context_locked(nullptr);
+      primary_gone(device);
+    }
   }
 
  private:

@@ -33,6 +33,12 @@ void load_real(void* handle) {
   get(&real.event_record, "cuEventRecord");
   get(&real.event_query, "cuEventQuery");
   get(&real.event_elapsed, "cuEventElapsedTime");
+  get(&real.mem_get_info, "cuMemGetInfo_v2");
+  get(&real.device_get_mem_pool, "cuDeviceGetMemPool");
+  get(&real.device_get_default_mem_pool, "cuDeviceGetDefaultMemPool");
+  get(&real.mem_pool_get_attribute, "cuMemPoolGetAttribute");
+  get(&real.mem_pool_trim_to, "cuMemPoolTrimTo");
+  get(&real.graph_mem_get_attribute, "cuDeviceGetGraphMemAttribute");
   get(&real.func_get_name, "cuFuncGetName");
   get(&real.kernel_get_name, "cuKernelGetName");
   real.mem_ops = real.stream_wait_value32 != nullptr && real.stream_write_value32 != nullptr &&

@@ -32,9 +32,15 @@ struct Real {
   CUresult (*event_record)(CUevent, CUstream);
   CUresult (*event_query)(CUevent);
   CUresult (*event_elapsed)(float*, CUevent, CUevent);
-  CUresult (*func_get_name)(const char**, CUfunction);  // optional: driver 545
-  CUresult (*kernel_get_name)(const char**, CUkernel);  // optional: driver 545
-  bool mem_ops;                                         // stream memory operations v2: driver 515
+  CUresult (*mem_get_info)(size_t*, size_t*);
+  CUresult (*device_get_mem_pool)(CUmemoryPool*, CUdevice);  // optional, as the next three: driver 11.2
+  CUresult (*device_get_default_mem_pool)(CUmemoryPool*, CUdevice);
+  CUresult (*mem_pool_get_attribute)(CUmemoryPool, CUmemPool_attribute, void*);
+  CUresult (*mem_pool_trim_to)(CUmemoryPool, size_t);
+  CUresult (*graph_mem_get_attribute)(CUdevice, CUgraphMem_attribute, void*);  // optional: driver 11.4
+  CUresult (*func_get_name)(const char**, CUfunction);                         // optional: driver 545
+  CUresult (*kernel_get_name)(const char**, CUkernel);                         // optional: driver 545
+  bool mem_ops;  // stream memory operations v2: driver 515
 };
 
 // Filled by load_real(); read-only afterwards, so thread safe.

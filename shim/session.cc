@@ -7,16 +7,15 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "boards_variable.h"
 #include "real.h"
 #include "say.h"
 
 namespace sluice::shim {
 namespace {
 
-struct Managed {
-  char uuid[48];
-  char path[4096];
-  int job;
+struct Managed : Place {
+  board::Board* looked_at;  // mapped to read the limit before there is a session; guarded by attach_lock
 };
 
 Managed managed[kSessions];
@@ -24,7 +23,6 @@ int managed_count = 0;
 std::atomic<bool> running{false};
 
 Session sessions[kSessions];
-CUdevice session_devices[kSessions];
 std::atomic<int> session_used{0};
 Mutex attach_lock;
 
@@ -93,23 +91,7 @@ bool configure() {
   const char* disable = std::getenv("SLUICE_DISABLE");
   const char* boards = std::getenv("SLUICE_BOARDS");
   if ((disable != nullptr && std::strcmp(disable, "1") == 0) || boards == nullptr) return false;
-  // UUID=path:job[,...]; whatever does not fit that form is left out, which means: not managed.
-  while (*boards != '\0' && managed_count < kSessions) {
-    const char* end = std::strchr(boards, ',');
-    if (end == nullptr) end = boards + std::strlen(boards);
-    const char* equals = static_cast<const char*>(std::memchr(boards, '=', static_cast<std::size_t>(end - boards)));
-    const char* colon = end;
-    while (colon > boards && *colon != ':') --colon;
-    Managed& entry = managed[managed_count];
-    if (equals != nullptr && colon > equals && equals - boards < static_cast<long>(sizeof entry.uuid) &&
-        colon - equals - 1 < static_cast<long>(sizeof entry.path)) {
-      std::memcpy(entry.uuid, boards, static_cast<std::size_t>(equals - boards));
-      std::memcpy(entry.path, equals + 1, static_cast<std::size_t>(colon - equals - 1));
-      entry.job = std::atoi(colon + 1);
-      ++managed_count;
-    }
-    boards = *end == ',' ? end + 1 : end;
-  }
+  while (managed_count < kSessions && next_place(&boards, &managed[managed_count])) ++managed_count;
   running.store(managed_count > 0 && real.mem_ops);
   static std::atomic<bool> said{false};
   if (managed_count > 0 && !real.mem_ops) {
@@ -132,22 +114,66 @@ Session* session_at(int index) {
 }
 
 Session* attach(CUcontext context) {
-  Guard guard(attach_lock);
   CUcontext current = nullptr;
   CUdevice device = 0;
   if (real.ctx_get_current(&current) != CUDA_SUCCESS || current != context) return nullptr;
   if (real.ctx_get_device(&device) != CUDA_SUCCESS) return nullptr;
-  for (int i = 0; i < session_used.load(); ++i) {
-    if (session_devices[i] == device) return &sessions[i];
+  return attach_device(device);
+}
+
+namespace {
+
+Session* find_session(CUdevice device) {
+  for (int i = 0; Session* session = session_at(i); ++i) {
+    if (session->device == device) return session;
   }
+  return nullptr;
+}
+
+// What SLUICE_BOARDS says of that device, or null.
+Managed* find_managed(CUdevice device, char (&uuid_text)[48]) {
   CUuuid uuid;
   if (real.device_get_uuid(&uuid, device) != CUDA_SUCCESS) return nullptr;
-  char text[48];
-  format_uuid(uuid, text, sizeof text);
-  const Managed* entry = nullptr;
+  format_uuid(uuid, uuid_text, sizeof uuid_text);
   for (int i = 0; i < managed_count; ++i) {
-    if (std::strcmp(managed[i].uuid, text) == 0) entry = &managed[i];
+    if (std::strcmp(managed[i].uuid, uuid_text) == 0) return &managed[i];
   }
+  return nullptr;
+}
+
+}  // namespace
+
+bool memory_limit(CUdevice device, MemoryLimit* out) {
+  const board::Board* board = nullptr;
+  int job = -1;
+  if (const Session* session = find_session(device)) {
+    board = session->board;
+    job = session->job;
+  } else {
+    Guard guard(attach_lock);
+    char text[48];
+    Managed* entry = find_managed(device, text);
+    if (entry == nullptr || entry->job < 0 || entry->job >= board::kJobs) return false;
+    if (entry->looked_at == nullptr) {
+      Result<board::Board*> mapped = board::map(entry->path);
+      if (!mapped.ok()) return false;
+      entry->looked_at = *mapped;
+    }
+    board = entry->looked_at;
+    job = entry->job;
+  }
+  out->limit_bytes = board->jobs[job].memory_limit_bytes.load();
+  if (out->limit_bytes == 0) return false;
+  out->used_bytes = board::memory_of(board, job);
+  return true;
+}
+
+Session* attach_device(CUdevice device) {
+  if (Session* session = find_session(device)) return session;
+  Guard guard(attach_lock);
+  if (Session* session = find_session(device)) return session;
+  char text[48] = "this GPU";
+  const Managed* entry = find_managed(device, text);
   if (entry == nullptr) {
     say_once(&said_foreign, "%s was not given to this job: its use there is not managed", text);
     return nullptr;
@@ -170,7 +196,7 @@ Session* attach(CUcontext context) {
   session.client = *client;
   session.self = &session.board->clients[session.client];
   session.job = entry->job;
-  session_devices[index] = device;
+  session.device = device;
   if (session.board->jobs[session.job].gpus.load() > 1) {
     // Holding one rank between the launches of a collective would stall the others on their GPUs.
     session.ungated.store(true);

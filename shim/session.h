@@ -28,6 +28,7 @@ struct Session {
   board::Client* self = nullptr;
   int client = -1;
   int job = -1;
+  CUdevice device = -1;
 
   // What the board looked like at epoch_seen; refresh() follows it.
   std::atomic<std::uint32_t> epoch_seen{0};
@@ -124,6 +125,13 @@ Mutex& driver_lock();
 // The session of the GPU that `context` is on, made now if need be; null where it is not managed.
 // REQUIRES: `context` is the current one.
 Session* attach(CUcontext context);
+// The session of a device, likewise; any context may be current, or none.
+Session* attach_device(CUdevice device);
+// A job's limit and use on a device, without a session; false where it is not managed or the job has no limit.
+struct MemoryLimit {
+  std::uint64_t limit_bytes, used_bytes;
+};
+bool memory_limit(CUdevice device, MemoryLimit* out);
 // Before a submission: counts it, becomes active, holds those below. After it: see costs.h. Returns whether it took the
 // GPU over: others are held from now on.
 bool submitting(StreamState* stream);

@@ -27,8 +27,9 @@
   .hidden sluice_slots
 sluice_slots:
 
+// The includer's library: which names, and what a call gets that comes from a constructor before the shim's own.
 #define SLUICE_EXPORT(symbol) trampoline symbol
-#include "sluice/cuda_abi/exports.inc"
+#include SLUICE_EXPORTS
 
   .text
   .globl sluice_not_initialized
@@ -36,7 +37,7 @@ sluice_slots:
   .type sluice_not_initialized, @function
 sluice_not_initialized:
   endbr64
-  movl $3, %eax  // CUDA_ERROR_NOT_INITIALIZED: a call from a constructor that runs before the shim's own
+  movl $SLUICE_NOT_INITIALIZED, %eax
   ret
   .size sluice_not_initialized, . - sluice_not_initialized
 

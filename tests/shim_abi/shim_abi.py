@@ -3,8 +3,8 @@
 
     shim_abi.py SHIM EXPORTS_INC
 
-It must load on old systems and beside any C++ runtime: no glibc symbol newer than 2.28, no C++ runtime, the driver's
-soname, exactly the driver's names plus its own, and never dlsym. Prints what is wrong; exit code 1 if anything is.
+SHIM is Sluice's libcuda.so.1 or libnvidia-ml.so.1, EXPORTS_INC the list of names that it must have. It must load on old
+systems and beside any C++ runtime: no glibc symbol newer than 2.28, no C++ runtime, its file's name as the soname, exactly the driver's names plus its own, and never dlsym. Prints what is wrong; exit code 1 if anything is.
 """
 
 import os
@@ -13,7 +13,6 @@ import subprocess
 import sys
 
 NEWEST_GLIBC = (2, 28)
-SONAME = "libcuda.so.1"
 # Libraries that every process with glibc has; the last three are parts of libc.so.6 on newer systems.
 LIBRARIES = {"libc.so.6", "ld-linux-x86-64.so.2", "libdl.so.2", "libpthread.so.0", "librt.so.1"}
 # Where glibc 2.28 keeps what newer versions moved into libc.so.6. Without these a lookup fails there.
@@ -51,7 +50,7 @@ def names_of(exports_inc):
     return set(re.findall(r"^SLUICE_EXPORT\((\w+)\)", exports_inc, re.MULTILINE))
 
 
-def check(dyn_syms, dynamic_section, wanted):
+def check(dyn_syms, dynamic_section, wanted, soname="libcuda.so.1"):
     """All faults as sentences. `wanted`: the names of exports.inc."""
     imported, exported = symbols(dyn_syms)
     needed = set(dynamic(dynamic_section, "NEEDED"))
@@ -70,8 +69,8 @@ def check(dyn_syms, dynamic_section, wanted):
         for name in sorted(moved & imported.keys()):
             if library not in needed:
                 faults.append(f"uses {name}, which glibc 2.28 keeps in {library}, but does not link that")
-    if dynamic(dynamic_section, "SONAME") != [SONAME]:
-        faults.append(f"soname is {dynamic(dynamic_section, 'SONAME')}, not {SONAME}")
+    if dynamic(dynamic_section, "SONAME") != [soname]:
+        faults.append(f"soname is {dynamic(dynamic_section, 'SONAME')}, not {soname}")
     for tag in ("RPATH", "RUNPATH", "TEXTREL"):
         if f"({tag})" in dynamic_section:
             faults.append(f"has {tag}")
@@ -98,7 +97,7 @@ def main(arguments):
     if not os.path.exists(shim):
         print(f"shim_abi: {shim} is not there; build the target sluice_shim")
         return 1
-    faults = check(readelf("--dyn-syms", shim), readelf("--dynamic", shim), wanted)
+    faults = check(readelf("--dyn-syms", shim), readelf("--dynamic", shim), wanted, os.path.basename(shim))
     for fault in faults:
         print(f"shim_abi: {shim} {fault}")
     return 1 if faults else 0

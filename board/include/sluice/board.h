@@ -13,6 +13,10 @@
 //   * Whoever sets or clears a bit looks again afterwards at what justified it. A bit set without reason is taken
 //     back; where a bit may have been lost, `epoch` grows. A client that is active therefore calls hold_below again
 //     whenever hold_again() says so: that repairs everything.
+//   * Memory is counted for each client and never for a job: a job's use is the sum over its live clients, so nothing
+//   is
+//     left of a process that was killed. Reservations of one job take turns by Job::memory_turn; who is stopped or
+//     killed in its turn loses it to the next comer, and its own reservation with it.
 //   * The GPU only ever reads this memory, so a late access of a dead process's GPU work can damage nothing.
 //   * A board that is deleted while in use lives on among those who have it mapped; later comers create a new one, and
 //     the two groups do not see each other.
@@ -31,7 +35,7 @@
 namespace sluice::board {
 
 inline constexpr std::uint32_t kMagic = 0x44424c53;  // "SLBD"
-inline constexpr std::uint32_t kVersion = 1;         // of everything below; another version is refused
+inline constexpr std::uint32_t kVersion = 2;         // of everything below; another version is refused
 inline constexpr int kClients = 128;                 // processes with a context, a GPU
 inline constexpr int kClosers = 62;                  // only the first of them have a bit and can hold others
 inline constexpr int kJobs = 128;
@@ -103,6 +107,9 @@ struct alignas(128) Client {
 
   alignas(128) Counters counters;
   LongKernel long_kernels[kLongKernels];
+
+  // Device memory of this GPU that its allocation calls hold, by reserve_memory and its kin; the owner writes it.
+  alignas(128) std::atomic<std::uint64_t> memory_bytes;
 };
 
 // One command started by `sluice run`, on this GPU.
@@ -116,10 +123,15 @@ struct alignas(128) Job {
   std::atomic<std::uint64_t> id;                  // unique for the user, starts at 1
   std::atomic<std::int32_t> child;                // pid of the command
   std::atomic<std::uint64_t> started_ns;
-  std::atomic<std::uint64_t> clients_seen;  // processes of it that took a client slot so far
-  char name[128];                           // the command, shortened; written before live becomes 1
-  Counters counters;                        // of clients that are gone
-  LongKernel long_kernels[kLongKernels];    // likewise
+  std::atomic<std::uint64_t> clients_seen;        // processes of it that took a client slot so far
+  std::atomic<std::uint64_t> memory_limit_bytes;  // of this GPU, for all its processes together; 0: no limit
+  std::atomic<std::uint64_t> memory_turn;         // who reserves now; see memory.cc
+  std::atomic<std::uint64_t> memory_refusals;     // allocations refused because of the limit
+  std::atomic<std::uint32_t> memory_told;         // 1 once somebody said who holds what
+  std::atomic<std::uint32_t> waiting;             // 1 while its command is not started, for want of memory
+  char name[128];                                 // the command, shortened; written before live becomes 1
+  Counters counters;                              // of clients that are gone
+  LongKernel long_kernels[kLongKernels];          // likewise
 };
 
 struct Board {
@@ -167,7 +179,9 @@ struct JobSpec {
   std::uint32_t share = 1;
   std::uint32_t min_below_permille = 0;
   std::uint32_t gpus = 1;
-  std::uint64_t id = 0;  // 0: take the board's next; another board's id for a job on several GPUs
+  std::uint64_t id = 0;                  // 0: take the board's next; another board's id for a job on several GPUs
+  std::uint64_t memory_limit_bytes = 0;  // 0: no limit
+  bool waiting = false;                  // its command has not started yet
   const char* name = "";
 };
 // Takes a job slot for process `owner`. Returns its index. Errors: kResourceExhausted.
@@ -219,6 +233,25 @@ GateBits check_holders(Board* board, int client, std::uint64_t now);
 // Returns the number of slots freed.
 int reap(Board* board, std::uint64_t now);
 
+// ---- memory ---------------------------------------------------------------------------------------------------
+
+// Adds `bytes` to what `client` holds, if its job then stays within its limit. False: nothing was added. Two processes
+// that ask at once cannot both get the last of it. Before it refuses it reaps. At most a few microseconds, unless
+// another process was stopped in the middle of this call.
+bool reserve_memory(Board* board, int client, std::uint64_t bytes);
+// Adds without asking: what the driver has taken already.
+void add_memory(Board* board, int client, std::uint64_t bytes);
+// Takes back what was added; never goes below 0.
+void release_memory(Board* board, int client, std::uint64_t bytes);
+
+// What the live clients of a job hold now, in bytes.
+std::uint64_t memory_of(const Board* board, int job);
+// What the running jobs of the board may still take: their limits less what they hold. Jobs that wait for memory are
+// left out, and so is job `except` (-1: none).
+std::uint64_t memory_promised(const Board* board, int except);
+// Whether a live job with a smaller id than job `job` waits for memory on this board: it comes first.
+bool others_wait_before(const Board* board, int job);
+
 // ---- reading --------------------------------------------------------------------------------------------------
 
 // A copy of a job's counters with those of its live clients added.
@@ -228,6 +261,9 @@ struct JobTotals {
   int clients;                 // alive now
   std::uint64_t clients_seen;  // ever
   std::uint32_t bypass;        // of any client, 0 if none
+  std::uint64_t memory_bytes;  // held by allocation calls of its live clients
+  std::uint64_t memory_limit_bytes;
+  std::uint64_t memory_refusals;
   struct Long {
     char name[112];
     std::uint64_t launches, longest_ns;

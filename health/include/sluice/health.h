@@ -52,10 +52,15 @@ class Nvml {
   Nvml& operator=(const Nvml&) = delete;
 
   bool simulated() const;  // it is the emulator's
+  // Absolute path of the library that was opened; "" where the dynamic linker does not tell.
+  std::string library() const;
 
   // All GPUs, in NVML's order. A card that fails keeps its place, with what it did answer.
   // Errors: kUnavailable when NVML cannot even count them.
   Result<std::vector<Device>> devices() const;
+
+  // One GPU, with `index` -1. Errors: kNotFound.
+  Result<Device> device(const std::string& uuid) const;
 
   // Compute processes on the GPU with this UUID, of all users. Errors: kNotFound; kUnimplemented where unsupported.
   Result<std::vector<Process>> compute_processes(const std::string& uuid) const;
@@ -66,6 +71,7 @@ class Nvml {
  private:
   struct Functions;
   explicit Nvml(std::unique_ptr<Functions> functions);
+  void describe(void* handle, Device* device) const;
 
   std::unique_ptr<Functions> functions_;
 };
