@@ -28,6 +28,9 @@ class Importer {
 
   Status import(const onnx::ModelProto& model) {
     Status status = check_model(model);
+    for (const auto& entry : model.metadata_props()) {
+      graph_.metadata.emplace_back(entry.key(), entry.value());
+    }
     const onnx::GraphProto& graph = model.graph();
     graph_.name = graph.name();
     if (status.ok()) {

@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -67,6 +68,7 @@ struct Value {
 
 struct Graph {
   std::string name;
+  std::vector<std::pair<std::string, std::string>> metadata;  // what the file says of itself, for who writes it again
   std::vector<Value> values;
   std::vector<Node> nodes;
   std::vector<ValueId> inputs;  // without those that are constants

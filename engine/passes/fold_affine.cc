@@ -1,5 +1,7 @@
 #include "passes/fold_affine.h"
 
+#include <algorithm>
+
 namespace sluice::engine {
 namespace {
 
@@ -70,15 +72,20 @@ Status fold_affine(Rewriter& rewriter, int index, int last, const std::vector<do
   Graph& graph = rewriter.graph();
   Node made = rewriter.node(index);
   const Tensor weights = *graph.value(made.inputs[1]).constant;
-  const ChannelOf channel = channel_of(made, weights.dims());
-  std::vector<double> values(static_cast<std::size_t>(weights.elements()));
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    const auto offset = static_cast<std::int64_t>(i);
-    values[i] = weights.as_double(offset) * scale[static_cast<std::size_t>(channel(offset))];
-  }
-  auto scaled = float_tensor(weights.dtype(), weights.dims(), values);
-  if (!scaled.ok()) {
-    return scaled.status();
+  const std::string weights_name = graph.value(made.inputs[1]).name;
+  std::vector<double> values;
+  if (std::any_of(scale.begin(), scale.end(), [](double factor) { return factor != 1; })) {
+    const ChannelOf channel = channel_of(made, weights.dims());
+    values.resize(static_cast<std::size_t>(weights.elements()));
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      const auto offset = static_cast<std::int64_t>(i);
+      values[i] = weights.as_double(offset) * scale[static_cast<std::size_t>(channel(offset))];
+    }
+    auto scaled = float_tensor(weights.dtype(), weights.dims(), values);
+    if (!scaled.ok()) {
+      return scaled.status();
+    }
+    made.inputs[1] = graph.add_constant(weights_name, std::move(*scaled));
   }
   values.assign(scale.size(), 0.0);
   if (made.has_input(2)) {
@@ -95,14 +102,11 @@ Status fold_affine(Rewriter& rewriter, int index, int last, const std::vector<do
   if (!bias.ok()) {
     return bias.status();
   }
-  // The names stay those of the weights, for readers; a name that others still use must not be taken twice.
-  const std::string weights_name = graph.value(made.inputs[1]).name;
   const std::string bias_name = made.has_input(2) ? graph.value(made.inputs[2]).name : weights_name + "_bias";
   if (is_op(made, "Gemm")) {
     made.set("beta", 1.0f);
   }
   made.inputs.resize(3, kNoValue);
-  made.inputs[1] = graph.add_constant(weights_name, std::move(*scaled));
   made.inputs[2] = graph.add_constant(bias_name, std::move(*bias));
   made.outputs = {rewriter.node(last).outputs[0]};
   return rewriter.fuse({index, last}, std::move(made));

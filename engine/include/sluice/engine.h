@@ -158,7 +158,7 @@ class Model {
   const std::vector<TensorSpec>& inputs() const;
   const std::vector<TensorSpec>& outputs() const;
   const Options& options() const;
-  int threads() const;  // of one run, the caller's included
+  int threads() const;                   // of one run, the caller's included
   std::size_t operators_before() const;  // nodes in the file, Constant nodes not counted
   // The passes that ran at load, in their order; Session::passes() has those that run for given shapes.
   const std::vector<PassReport>& passes() const;
@@ -218,13 +218,13 @@ class Session {
 
 struct OptimizeOptions {
   Precision precision = Precision::kFp32;
-  double fp32_weights = 0.1;            // as Options::fp32_weights
-  std::vector<std::string> passes_off;  // as Options::passes_off
+  double fp32_weights = 0.1;                 // as Options::fp32_weights
+  std::vector<std::string> passes_off = {};  // as Options::passes_off
   // Dimensions of inputs that become numbers, by the names that the model gives them: {{"N", 8}}.
-  std::vector<std::pair<std::string, std::int64_t>> dims;
+  std::vector<std::pair<std::string, std::int64_t>> dims = {};
   bool external_data = false;  // weights into a file of their own, beside the model; always if they exceed 1 GiB
   bool print_passes = false;
-  Limits limits;
+  Limits limits = {};
 };
 
 struct OptimizeReport {
