@@ -61,8 +61,10 @@ class Device {
   virtual ~Device() = default;
   virtual std::string_view name() const = 0;
   virtual int threads() const = 0;  // of the host that a run uses, the caller's included
-  // `graph`: specialised and through the passes of both stages. `packed`: the model's.
-  virtual Result<std::unique_ptr<Program>> compile(const Graph& graph, PackedWeights& packed) = 0;
+  // `graph`: specialised and through the passes of both stages. `packed`: the model's. `reference`: only the operators'
+  // reference kernels, none of the device's own.
+  virtual Result<std::unique_ptr<Program>> compile(const Graph& graph, PackedWeights& packed,
+                                                   bool reference = false) = 0;
 };
 
 // Errors: kUnavailable (no such device here), kInvalidArgument (threads).

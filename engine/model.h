@@ -1,7 +1,9 @@
 // What Model and Session are made of.
 #pragma once
 
+#include <algorithm>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "device.h"
@@ -17,6 +19,12 @@ struct ModelImpl {
   std::shared_ptr<Device> device;
   mutable PackedWeights packed;
   std::size_t operators_before = 0;
+
+  // The "pass" `kernels` is off.
+  bool reference_kernels() const {
+    return std::any_of(options.passes_off.begin(), options.passes_off.end(),
+                       [](const std::string& name) { return name == "kernels" || name == "all"; });
+  }
   std::vector<PassReport> passes;
 };
 

@@ -181,7 +181,7 @@ Status SessionImpl::compile() {
     compiled.output_pointers.push_back(compiled.outputs.back().mutable_data());
   }
   compiled.input_pointers.resize(bindings.size());
-  auto program = impl->device->compile(*graph, impl->packed);
+  auto program = impl->device->compile(*graph, impl->packed, impl->reference_kernels());
   if (!program.ok()) {
     return program.status();
   }

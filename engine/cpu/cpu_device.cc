@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "cpu/program.h"
+#include "cpu/thread_pool.h"
 
 namespace sluice::engine {
 namespace cpu {
@@ -18,15 +19,15 @@ constexpr int kMostThreads = 1024;
 
 class CpuDevice final : public Device {
  public:
-  explicit CpuDevice(int threads) : threads_(threads) {}
+  explicit CpuDevice(int threads) : pool_(std::make_shared<ThreadPool>(threads)) {}
   std::string_view name() const override { return "cpu"; }
-  int threads() const override { return threads_; }
-  Result<std::unique_ptr<Program>> compile(const Graph& graph, PackedWeights& packed) override {
-    return CpuProgram::compile(graph, packed, threads_);
+  int threads() const override { return pool_->threads(); }
+  Result<std::unique_ptr<Program>> compile(const Graph& graph, PackedWeights& packed, bool reference) override {
+    return CpuProgram::compile(graph, packed, pool_, reference);
   }
 
  private:
-  int threads_;
+  std::shared_ptr<ThreadPool> pool_;  // programs may outlive the device
 };
 
 }  // namespace

@@ -23,10 +23,10 @@ void Kernels::add(std::string_view domain, std::string_view op, const char* impl
   makers_[fmt::format("{}.{}", domain, op)].push_back({implementation, maker});
 }
 
-Result<Kernels::Choice> Kernels::make(KernelContext& context) const {
+Result<Kernels::Choice> Kernels::make(KernelContext& context, bool reference) const {
   const Node& node = context.node();
   const auto found = makers_.find(fmt::format("{}.{}", node.domain, node.op));
-  if (found != makers_.end()) {
+  if (!reference && found != makers_.end()) {
     for (const Maker& maker : found->second) {
       auto kernel = maker.make(context);
       if (!kernel.ok()) {

@@ -24,8 +24,9 @@ class Kernels {
     std::shared_ptr<Kernel> kernel;
     std::string implementation;
   };
-  // Errors: a maker's; kUnimplemented if not even a reference kernel is there.
-  Result<Choice> make(KernelContext& context) const;
+  // `reference`: the operator's reference kernel in any case. Errors: a maker's; kUnimplemented if not even a reference
+  // kernel is there.
+  Result<Choice> make(KernelContext& context, bool reference) const;
 
  private:
   struct Maker {

@@ -5,6 +5,7 @@
 #include <span>
 #include <vector>
 
+#include "cpu/thread_pool.h"
 #include "device.h"
 #include "operators/schema.h"
 
@@ -12,7 +13,8 @@ namespace sluice::engine::cpu {
 
 class CpuProgram final : public Program {
  public:
-  static Result<std::unique_ptr<Program>> compile(const Graph& graph, PackedWeights& packed, int threads);
+  static Result<std::unique_ptr<Program>> compile(const Graph& graph, PackedWeights& packed,
+                                                  std::shared_ptr<ThreadPool> pool, bool reference);
 
   Status run(std::span<const void* const> inputs, std::span<void* const> outputs, StepObserver* observer) override;
 
@@ -40,7 +42,7 @@ class CpuProgram final : public Program {
   };
   friend class Builder;
 
-  int threads_ = 1;
+  std::shared_ptr<ThreadPool> pool_;
   std::vector<Dims> dims_;  // what TensorRef::dims point into
   std::vector<Tensor> constants_;
   std::vector<Step> steps_;

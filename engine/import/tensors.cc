@@ -97,7 +97,7 @@ Result<Tensor> TensorReader::read(const onnx::TensorProto& proto) {
                    raw.size(), *bytes);
     }
     if (reinterpret_cast<const char*>(raw.data()) != proto.raw_data().data()) {
-      tensor = Tensor(dtype, dims, file_, raw.data(), raw.size());
+      tensor = Tensor(dtype, dims, file_, raw.data(), raw.size(), true);
     } else {
       tensor = Tensor::allocate(dtype, dims);
       if (tensor.ok() && !raw.empty()) {
@@ -163,7 +163,7 @@ Result<Tensor> TensorReader::read_external(const onnx::TensorProto& proto, DType
                  "external data: '{:.80}' has {} bytes, not {} from {} on; it is truncated", location, all.size(),
                  length, offset);
   }
-  return Tensor(dtype, std::move(dims), file, all.data() + offset, length);
+  return Tensor(dtype, std::move(dims), file, all.data() + offset, length, true);
 }
 
 }  // namespace sluice::engine

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include <cstdlib>
 
@@ -94,8 +96,18 @@ Result<Tensor> Tensor::allocate(DType dtype, const Dims& dims, std::uint64_t lim
                 *bytes);
 }
 
-Tensor::Tensor(DType dtype, Dims dims, std::shared_ptr<const void> owner, const std::byte* data, std::size_t bytes)
-    : type_{dtype, std::move(dims)}, owner_(std::move(owner)), data_(data), bytes_(bytes) {}
+Tensor::Tensor(DType dtype, Dims dims, std::shared_ptr<const void> owner, const std::byte* data, std::size_t bytes,
+               bool mapped)
+    : type_{dtype, std::move(dims)}, owner_(std::move(owner)), data_(data), bytes_(bytes), mapped_(mapped) {}
+
+void Tensor::drop_pages() const {
+  const auto page = static_cast<std::uintptr_t>(sysconf(_SC_PAGESIZE));
+  const auto first = reinterpret_cast<std::uintptr_t>(data_) / page * page;
+  const auto last = (reinterpret_cast<std::uintptr_t>(data_) + bytes_ + page - 1) / page * page;
+  if (mapped_ && bytes_ >= page) {  // neighbours' bytes on the first and last page come back as well
+    madvise(reinterpret_cast<void*>(first), last - first, MADV_DONTNEED);
+  }
+}
 
 Result<Tensor> Tensor::to_aligned() const {
   if (aligned()) {
@@ -164,7 +176,9 @@ std::int64_t Tensor::as_int(std::int64_t i) const {
   return element<std::int64_t>(*this, i);
 }
 
-Tensor Tensor::with_dims(Dims dims) const { return Tensor(type_.dtype, std::move(dims), owner_, data_, bytes_); }
+Tensor Tensor::with_dims(Dims dims) const {
+  return Tensor(type_.dtype, std::move(dims), owner_, data_, bytes_, mapped_);
+}
 
 std::vector<double> to_doubles(const TensorView& view) {
   const Tensor tensor(view.dtype, Dims(view.dims.begin(), view.dims.end()), nullptr,

@@ -28,9 +28,10 @@ class Tensor {
   Tensor() = default;
   // Zeroed memory of its own, aligned to 64 bytes. Errors: as tensor_bytes, and kResourceExhausted.
   static Result<Tensor> allocate(DType dtype, const Dims& dims, std::uint64_t limit = Limits{}.tensor_bytes);
-  // Somebody else's bytes, which `owner` keeps alive; they may have any alignment. REQUIRES: bytes as tensor_bytes
-  // says.
-  Tensor(DType dtype, Dims dims, std::shared_ptr<const void> owner, const std::byte* data, std::size_t bytes);
+  // Somebody else's bytes, which `owner` keeps alive; they may have any alignment. `mapped`: they are a private,
+  // read-only mapping of a file. REQUIRES: bytes as tensor_bytes says.
+  Tensor(DType dtype, Dims dims, std::shared_ptr<const void> owner, const std::byte* data, std::size_t bytes,
+         bool mapped = false);
 
   DType dtype() const { return type_.dtype; }
   const Dims& dims() const { return type_.dims; }
@@ -56,6 +57,9 @@ class Tensor {
   double as_double(std::int64_t i) const;
   std::int64_t as_int(std::int64_t i) const;
 
+  // Gives the memory back that mapped bytes take; they are read from the file again when they are needed again.
+  void drop_pages() const;
+
   // The same bytes with other dims. REQUIRES: the same number of elements.
   Tensor with_dims(Dims dims) const;
 
@@ -66,6 +70,7 @@ class Tensor {
   std::shared_ptr<const void> owner_;
   const std::byte* data_ = nullptr;
   std::size_t bytes_ = 0;
+  bool mapped_ = false;
 };
 
 // All elements of an integer (or bool) tensor.

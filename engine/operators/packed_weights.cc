@@ -13,6 +13,7 @@ Result<std::shared_ptr<const void>> PackedWeights::get(const Tensor& tensor, con
   auto packed = make();
   if (packed.ok()) {
     entries_.emplace(key, Entry{tensor.owner(), *packed});
+    tensor.drop_pages();
   }
   return packed;
 }

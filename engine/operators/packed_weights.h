@@ -18,7 +18,7 @@ class PackedWeights {
   using Make = std::function<Result<std::shared_ptr<const void>>()>;
 
   // What was made of `tensor` under `form` ("conv:OIhw8i8o"), else what `make` makes now. The tensor's bytes are its
-  // identity and stay alive as long as the entry. Errors: make's.
+  // identity and stay alive as long as the entry, but take no memory where a file has them. Errors: make's.
   Result<std::shared_ptr<const void>> get(const Tensor& tensor, const std::string& form, const Make& make);
 
  private:

@@ -112,6 +112,9 @@ class Kernel {
   virtual Status run(const KernelRun& run) = 0;
   // Memory that run() needs for itself; it is shared with other kernels of the program.
   virtual std::size_t scratch_bytes() const { return 0; }
+  // Whether the first result may lie where this input lies, which is then gone: each of its elements is read before
+  // that element of the result is written, and not again.
+  virtual bool may_overwrite(std::size_t /*input*/) const { return false; }
 };
 
 // Weights in the form that a kernel wants, made once and shared by all programs and sessions of a model. Thread safe.
