@@ -1,11 +1,32 @@
 #include "model.h"
 
+#include "compile/branches.h"
 #include "compile/specialize.h"
 #include "import/import.h"
 #include "operators/registry.h"
 #include "passes/pass.h"
 
 namespace sluice::engine {
+
+namespace {
+
+// The branches of control flow are graphs of their own, and improved like the graph around them.
+Status run_model_passes(Graph& graph, const PassContext& context, const Options& options,
+                        std::vector<PassReport>* reports) {
+  Status status = run_passes(graph, Pass::Stage::kModel, context, options.passes_off, options.print_passes, reports);
+  for (Node& node : graph.nodes) {
+    for (const char* name : kBranches) {
+      if (const Graph* branch = node.get_graph(name); branch != nullptr && status.ok()) {
+        auto improved = std::make_shared<Graph>(*branch);
+        status = run_model_passes(*improved, context, options, nullptr);
+        node.set(name, std::shared_ptr<const Graph>(std::move(improved)));
+      }
+    }
+  }
+  return status;
+}
+
+}  // namespace
 
 Model::Model() : impl_(std::make_unique<ModelImpl>()) {}
 Model::~Model() = default;
@@ -33,9 +54,7 @@ Result<std::shared_ptr<Model>> Model::load(const std::string& path, const Option
     impl.graph.input_specs[i].decides_shapes = shape_inputs[i];
   }
   const PassContext context{options.precision, impl.device->name(), options.fp32_weights};
-  if (Status status =
-          run_passes(impl.graph, Pass::Stage::kModel, context, options.passes_off, options.print_passes, &impl.passes);
-      !status.ok()) {
+  if (Status status = run_model_passes(impl.graph, context, options, &impl.passes); !status.ok()) {
     return status;
   }
   return model;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "compile/branches.h"
 #include "operators/registry.h"
 
 namespace sluice::engine {
@@ -114,6 +115,15 @@ std::vector<bool> find_shape_inputs(const Graph& graph) {
     const bool result_needed = std::any_of(node.outputs.begin(), node.outputs.end(), [&](ValueId id) {
       return id != kNoValue && needed[static_cast<std::size_t>(id)];
     });
+    std::size_t captured = 1;
+    for (const char* name : kBranches) {  // what a branch needs to know of the values that it reads
+      if (const Graph* branch = node.get_graph(name)) {
+        for (const bool decides : find_shape_inputs(*branch)) {
+          const auto input = static_cast<std::size_t>(node.inputs[captured++]);
+          needed[input] = needed[input] || decides;
+        }
+      }
+    }
     if (result_needed && !node.schema->definition.shape_only) {
       for (const ValueId id : node.inputs) {
         if (id != kNoValue) {
@@ -131,7 +141,16 @@ std::vector<bool> find_shape_inputs(const Graph& graph) {
 
 Status specialize(Graph& graph, std::uint64_t memory_limit) {
   std::uint64_t total = 0;
-  for (const Node& node : graph.nodes) {
+  for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
+    while (i < graph.nodes.size() && has_branches(graph.nodes[i])) {
+      if (Status status = take_branch(graph, i); !status.ok()) {
+        return status;
+      }
+    }
+    if (i == graph.nodes.size()) {
+      break;
+    }
+    const Node& node = graph.nodes[i];
     if (Status status = infer(graph, node); !status.ok()) {
       return status;
     }
@@ -157,7 +176,17 @@ Status specialize(Graph& graph, std::uint64_t memory_limit) {
 
 Result<std::size_t> fold_constants(Graph& graph, std::uint64_t size_limit) {
   std::size_t folded = 0;
-  for (const Node& node : graph.nodes) {
+  for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
+    while (i < graph.nodes.size() && has_branches(graph.nodes[i]) && graph.is_constant(graph.nodes[i].inputs[0])) {
+      if (Status status = take_branch(graph, i); !status.ok()) {
+        return status;
+      }
+      ++folded;
+    }
+    if (i == graph.nodes.size()) {
+      break;
+    }
+    const Node& node = graph.nodes[i];
     if (!inputs_have_shapes(graph, node) || !foldable(graph, node)) {
       continue;
     }

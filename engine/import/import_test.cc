@@ -129,8 +129,8 @@ TEST_F(ImportTest, RefusesWhatIsNoDenseTensor) {
 
 TEST_F(ImportTest, RefusesControlFlowAndFunctions) {
   auto model = make_model();
-  auto* attribute = add_node(model, "If", {"x"}, {"y"})->add_attribute();
-  attribute->set_name("then_branch");
+  auto* attribute = add_node(model, "Loop", {"x"}, {"y"})->add_attribute();
+  attribute->set_name("body");
   attribute->set_type(onnx::AttributeProto::GRAPH);
   attribute->mutable_g()->set_name("b");
   expect_refused(model, Code::kUnimplemented, "control flow");

@@ -4,6 +4,7 @@
 #include <onnx/onnx_pb.h>
 
 #include <filesystem>
+#include <map>
 #include <unordered_map>
 
 #include "import/import.h"
@@ -22,27 +23,26 @@ Status damaged(const std::string& what) {
 
 std::string canonical_domain(const std::string& domain) { return domain == "ai.onnx" ? "" : domain; }
 
+// What the importers of a model's graph and of the branches in it share.
+struct Import {
+  TensorReader& tensors;
+  const Limits& limits;
+  std::unordered_map<std::string, int> opsets = {};
+  std::uint64_t tensors_seen = 0, nodes_seen = 0;
+};
+
+// Of one graph. A branch of an If sees the names of the graphs around it, `outer`: what it reads of them becomes an
+// input of the branch.
 class Importer {
  public:
-  Importer(TensorReader& tensors, const Limits& limits) : tensors_(tensors), limits_(limits) {}
+  explicit Importer(Import& shared, Importer* outer = nullptr) : shared_(shared), outer_(outer) {}
 
   Status import(const onnx::ModelProto& model) {
     Status status = check_model(model);
     for (const auto& entry : model.metadata_props()) {
       graph_.metadata.emplace_back(entry.key(), entry.value());
     }
-    const onnx::GraphProto& graph = model.graph();
-    graph_.name = graph.name();
-    if (status.ok()) {
-      status = read_initializers(graph);
-    }
-    if (status.ok()) {
-      status = read_inputs(graph);
-    }
-    for (int i = 0; i < graph.node_size() && status.ok(); ++i) {
-      status = read_node(graph.node(i));
-    }
-    return status.ok() ? read_outputs(graph) : status;
+    return status.ok() ? read_graph(model.graph()) : status;
   }
 
   Graph take() { return std::move(graph_); }
@@ -66,21 +66,56 @@ class Importer {
     }
     for (const auto& set : model.opset_import()) {
       const auto version = static_cast<int>(std::clamp<std::int64_t>(set.version(), 0, 1 << 20));
-      if (!opsets_.emplace(canonical_domain(set.domain()), version).second) {
+      if (!shared_.opsets.emplace(canonical_domain(set.domain()), version).second) {
         return damaged("it names an operator set twice");
       }
     }
-    const auto onnx = opsets_.find("");
-    if (onnx != opsets_.end() && (onnx->second < kOldestOpset || onnx->second > kNewestOpset)) {
+    const auto onnx = shared_.opsets.find("");
+    if (onnx != shared_.opsets.end() && (onnx->second < kOldestOpset || onnx->second > kNewestOpset)) {
       return Status::error(Code::kUnimplemented,
                            "opset %d is not supported (%d to %d are); export the model with one of these", onnx->second,
                            kOldestOpset, kNewestOpset);
     }
-    if (model.graph().node_size() > static_cast<std::int64_t>(limits_.nodes)) {
-      return Status::error(Code::kResourceExhausted, "it has %d nodes, over the limit of %u", model.graph().node_size(),
-                           limits_.nodes);
-    }
     return {};
+  }
+
+  Status read_graph(const onnx::GraphProto& graph) {
+    shared_.nodes_seen += static_cast<std::uint64_t>(graph.node_size());
+    if (shared_.nodes_seen > shared_.limits.nodes) {
+      return Status::error(Code::kResourceExhausted, "it has %llu nodes, over the limit of %u",
+                           static_cast<unsigned long long>(shared_.nodes_seen), shared_.limits.nodes);
+    }
+    graph_.name = graph.name();
+    Status status = read_initializers(graph);
+    if (status.ok()) {
+      status = read_inputs(graph);
+    }
+    for (int i = 0; i < graph.node_size() && status.ok(); ++i) {
+      status = read_node(graph.node(i));
+    }
+    return status.ok() ? read_outputs(graph) : status;
+  }
+
+  // The value of a name, or kNoValue.
+  ValueId find(const std::string& name) {
+    if (const auto found = names_.find(name); found != names_.end()) {
+      return found->second;
+    }
+    const ValueId around = outer_ == nullptr ? kNoValue : outer_->find(name);
+    if (around == kNoValue) {
+      return kNoValue;
+    }
+    ValueId id = kNoValue;
+    if (outer_->graph_.is_constant(around)) {
+      id = graph_.add_constant(name, *outer_->graph_.value(around).constant);
+    } else {
+      id = graph_.add_value(name);
+      graph_.inputs.push_back(id);
+      graph_.input_specs.emplace_back().name = name;
+      captured_.push_back(around);
+    }
+    names_.emplace(name, id);
+    return id;
   }
 
   Status define(const std::string& name, ValueId id) {
@@ -91,15 +126,16 @@ class Importer {
   }
 
   Status add_constant(const std::string& name, Tensor tensor) {
-    if (++tensor_count_ > limits_.tensors) {
-      return Status::error(Code::kResourceExhausted, "it has more tensors than the limit of %u", limits_.tensors);
+    if (++shared_.tensors_seen > shared_.limits.tensors) {
+      return Status::error(Code::kResourceExhausted, "it has more tensors than the limit of %u",
+                           shared_.limits.tensors);
     }
     return define(name, graph_.add_constant(name, std::move(tensor)));
   }
 
   Status read_initializers(const onnx::GraphProto& graph) {
     for (const auto& proto : graph.initializer()) {
-      auto tensor = tensors_.read(proto);
+      auto tensor = shared_.tensors.read(proto);
       if (!tensor.ok()) {
         return tensor.status();
       }
@@ -142,6 +178,9 @@ class Importer {
       if (names_.contains(info.name())) {  // files before IR 4 name initializers as inputs too
         continue;
       }
+      if (outer_ != nullptr) {
+        return damaged(fmt::format("a branch of an If has the input '{:.80}'", info.name()));
+      }
       auto spec = read_spec(info);
       if (!spec.ok()) {
         return spec.status();
@@ -158,22 +197,23 @@ class Importer {
 
   Status read_outputs(const onnx::GraphProto& graph) {
     for (const auto& info : graph.output()) {
-      const auto found = names_.find(info.name());
-      if (found == names_.end()) {
+      const ValueId id = find(info.name());
+      if (id == kNoValue) {
         return damaged(fmt::format("nothing computes the output '{:.80}'", info.name()));
       }
-      auto spec = read_spec(info);
+      const bool untyped = outer_ != nullptr && info.type().value_case() == onnx::TypeProto::VALUE_NOT_SET;
+      Result<TensorSpec> spec = untyped ? Result<TensorSpec>(TensorSpec()) : read_spec(info);  // branches need not say
       if (!spec.ok()) {
         return spec.status();
       }
-      Value& value = graph_.value(found->second);
+      Value& value = graph_.value(id);
       if (value.type.dtype == DType::kUndefined) {
         value.type.dtype = spec->dtype;
-      } else if (value.type.dtype != spec->dtype) {
+      } else if (spec->dtype != DType::kUndefined && value.type.dtype != spec->dtype) {
         return damaged(fmt::format("the output '{:.80}' is {}, not {}", info.name(), dtype_name(value.type.dtype),
                                    dtype_name(spec->dtype)));
       }
-      graph_.outputs.push_back(found->second);
+      graph_.outputs.push_back(id);
       graph_.output_specs.push_back(std::move(*spec));
     }
     return graph_.outputs.empty() ? damaged("it has no outputs") : Status();
@@ -188,18 +228,18 @@ class Importer {
       return Status::error(Code::kInvalidArgument, "node '%.80s' names the domain '%s', which files cannot use",
                            node.name.c_str(), node.domain.c_str());
     }
-    const auto opset = opsets_.find(node.domain);
-    if (opset == opsets_.end()) {
+    const auto opset = shared_.opsets.find(node.domain);
+    if (opset == shared_.opsets.end()) {
       return damaged(
           fmt::format("node '{:.60}' uses the domain '{:.60}', of which it names no version", node.name, node.domain));
     }
     node.opset = opset->second;
     for (const std::string& name : proto.input()) {
-      const auto found = names_.find(name);
-      if (!name.empty() && found == names_.end()) {
+      const ValueId id = name.empty() ? kNoValue : find(name);
+      if (!name.empty() && id == kNoValue) {
         return damaged(fmt::format("{} reads '{:.80}', which no node before it computes", describe(node), name));
       }
-      node.inputs.push_back(name.empty() ? kNoValue : found->second);
+      node.inputs.push_back(id);
     }
     if (Status status = read_attributes(proto, node); !status.ok()) {
       return status;
@@ -219,7 +259,26 @@ class Importer {
     return {};
   }
 
+  // What the branches of an If read of this graph are inputs of the node, in the order that Node::get_graph says.
+  using Captured = std::map<std::string, std::vector<ValueId>>;
+
+  Status read_branch(const onnx::AttributeProto& proto, Node& node, Captured& captured) {
+    if (!node.domain.empty() || node.op != "If") {
+      return Status::error(Code::kUnimplemented,
+                           "%s: control flow but If is not supported; export the model without it",
+                           describe(node).c_str());
+    }
+    Importer branch(shared_, this);
+    if (Status status = branch.read_graph(proto.g()); !status.ok()) {
+      return status;
+    }
+    captured[proto.name()] = branch.captured_;
+    node.set(proto.name(), std::make_shared<const Graph>(branch.take()));
+    return {};
+  }
+
   Status read_attributes(const onnx::NodeProto& proto, Node& node) {
+    Captured captured;
     for (const auto& attribute : proto.attribute()) {
       if (node.has(attribute.name())) {
         return damaged(fmt::format("{} has the attribute '{:.60}' twice", describe(node), attribute.name()));
@@ -244,7 +303,7 @@ class Importer {
           node.set(attribute.name(), std::vector<std::string>(attribute.strings().begin(), attribute.strings().end()));
           break;
         case onnx::AttributeProto::TENSOR: {
-          auto tensor = tensors_.read(attribute.t());
+          auto tensor = shared_.tensors.read(attribute.t());
           if (!tensor.ok()) {
             return Status::error(tensor.status().code(), "%s, attribute '%.40s': %s", describe(node).c_str(),
                                  attribute.name().c_str(), tensor.status().message());
@@ -252,12 +311,23 @@ class Importer {
           node.set(attribute.name(), std::move(*tensor));
           break;
         }
+        case onnx::AttributeProto::GRAPH:
+          if (Status status = read_branch(attribute, node, captured); !status.ok()) {
+            return status;
+          }
+          break;
         default:
-          return Status::error(
-              Code::kUnimplemented, "%s: attribute '%.40s' is of a kind (%d) that is not supported%s",
-              describe(node).c_str(), attribute.name().c_str(), static_cast<int>(attribute.type()),
-              attribute.type() == onnx::AttributeProto::GRAPH ? ": control flow; export the model without it" : "");
+          return Status::error(Code::kUnimplemented,
+                               "%s: attribute '%.40s' is of a kind (%d) that is not supported; export the model "
+                               "without it",
+                               describe(node).c_str(), attribute.name().c_str(), static_cast<int>(attribute.type()));
       }
+    }
+    if (!captured.empty() && node.inputs.size() != 1) {
+      return damaged(fmt::format("{} has {} inputs instead of a condition", describe(node), node.inputs.size()));
+    }
+    for (const char* name : {"then_branch", "else_branch"}) {
+      node.inputs.insert(node.inputs.end(), captured[name].begin(), captured[name].end());
     }
     return {};
   }
@@ -299,12 +369,11 @@ class Importer {
     return tensor.ok() ? add_constant(proto.output(0), std::move(*tensor)) : tensor.status();
   }
 
-  TensorReader& tensors_;
-  const Limits& limits_;
+  Import& shared_;
+  Importer* outer_;
   Graph graph_;
   std::unordered_map<std::string, ValueId> names_;
-  std::unordered_map<std::string, int> opsets_;
-  std::uint32_t tensor_count_ = 0;
+  std::vector<ValueId> captured_;  // of the graph around; one an input
 };
 
 Status parse(std::string_view bytes, const Limits& limits, onnx::ModelProto& model) {
@@ -334,7 +403,8 @@ Result<Graph> import_file(const std::string& path, const Limits& limits) {
   std::string().swap(slim->proto);
   const std::string directory = std::filesystem::path(path).parent_path().string();
   TensorReader tensors(directory.empty() ? "." : directory, *file, *slim, limits);
-  Importer importer(tensors, limits);
+  Import shared{tensors, limits};
+  Importer importer(shared);
   if (Status status = importer.import(model); !status.ok()) {
     return status;
   }

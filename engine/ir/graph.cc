@@ -50,6 +50,11 @@ std::vector<float> Node::get_floats(std::string_view attribute, std::vector<floa
 
 const Tensor* Node::get_tensor(std::string_view attribute) const { return get<Tensor>(*this, attribute); }
 
+const Graph* Node::get_graph(std::string_view attribute) const {
+  const auto* graph = get<std::shared_ptr<const Graph>>(*this, attribute);
+  return graph == nullptr ? nullptr : graph->get();
+}
+
 void Node::set(std::string_view attribute, decltype(Attribute::value) value) {
   for (Attribute& candidate : attributes) {
     if (candidate.name == attribute) {

@@ -14,6 +14,7 @@
 
 namespace sluice::engine {
 
+struct Graph;
 struct Schema;
 
 using ValueId = std::int32_t;
@@ -23,12 +24,12 @@ inline constexpr ValueId kNoValue = -1;  // an optional input or output that is 
 inline constexpr std::string_view kOwnDomain = "sluice";
 
 // The order is that of Attribute::value.
-enum class AttributeKind : std::uint8_t { kFloat, kInt, kString, kTensor, kFloats, kInts, kStrings };
+enum class AttributeKind : std::uint8_t { kFloat, kInt, kString, kTensor, kFloats, kInts, kStrings, kGraph };
 
 struct Attribute {
   std::string name;
   std::variant<float, std::int64_t, std::string, Tensor, std::vector<float>, std::vector<std::int64_t>,
-               std::vector<std::string>>
+               std::vector<std::string>, std::shared_ptr<const Graph>>
       value;
   AttributeKind kind() const { return static_cast<AttributeKind>(value.index()); }
 };
@@ -53,6 +54,9 @@ struct Node {
   std::vector<std::int64_t> get_ints(std::string_view attribute, std::vector<std::int64_t> fallback = {}) const;
   std::vector<float> get_floats(std::string_view attribute, std::vector<float> fallback = {}) const;
   const Tensor* get_tensor(std::string_view attribute) const;
+  // A branch of an If. Its inputs are the values of the graph around it that it reads; they are inputs of the node too,
+  // behind the condition: those of then_branch, then those of else_branch.
+  const Graph* get_graph(std::string_view attribute) const;
 
   void set(std::string_view attribute, decltype(Attribute::value) value);
   bool has_input(std::size_t i) const { return i < inputs.size() && inputs[i] != kNoValue; }

@@ -24,6 +24,9 @@ std::string text_of(const Attribute& attribute) {
     std::string operator()(const std::vector<float>& v) const { return list(v); }
     std::string operator()(const std::vector<std::int64_t>& v) const { return list(v); }
     std::string operator()(const std::vector<std::string>& v) const { return list(v); }
+    std::string operator()(const std::shared_ptr<const Graph>& v) const {
+      return fmt::format("graph of {} nodes", v->nodes.size());
+    }
   };
   return attribute.name + "=" + std::visit(Visitor{}, attribute.value);
 }

@@ -14,7 +14,7 @@ namespace sluice::engine {
 
 namespace {
 
-constexpr const char* kKindNames[] = {"float", "int", "string", "tensor", "floats", "ints", "strings"};
+constexpr const char* kKindNames[] = {"float", "int", "string", "tensor", "floats", "ints", "strings", "graph"};
 
 [[noreturn]] void stop(const Operator& definition, std::string_view what) {
   fmt::print(stderr, "sluice: the schema of {} is wrong: {}\n", definition.op, what);
@@ -281,6 +281,10 @@ Status bind_schema(Graph& graph, Node& node) {
     return registry.knows(node.domain, node.op)
                ? refuse(node, "the operator is not supported in this opset", "export the model with opset 13 to 17")
                : refuse(node, "the operator is not supported", "export the model without it");
+  }
+  if (node.schema->definition.bind != nullptr) {
+    Status status = check_attributes(node, *node.schema);
+    return status.ok() ? node.schema->definition.bind(graph, node) : status;
   }
   Status status = check_arity(node, "input", node.inputs, node.schema->inputs);
   if (status.ok()) {

@@ -203,6 +203,8 @@ struct Operator {
   // Different at each run (a random number): never folded.
   bool varies = false;
   std::string_view domain = "";
+  // Control flow: checks inputs and outputs and sets the outputs' types in place of what the strings above say.
+  Status (*bind)(Graph& graph, Node& node) = nullptr;
 };
 
 struct Schema {

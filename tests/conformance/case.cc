@@ -237,8 +237,8 @@ std::string operator_of(const std::filesystem::path& folder) {
   return model.graph().node_size() == 1 ? model.graph().node(0).op_type() : "(several)";
 }
 
-std::filesystem::path node_cases() {
-  const std::filesystem::path folder = "/usr/share/libonnx-testdata/data/node";
+std::filesystem::path suite_cases(const std::string& suite) {
+  const std::filesystem::path folder = std::filesystem::path("/usr/share/libonnx-testdata/data") / suite;
   return std::filesystem::is_directory(folder) ? folder : std::filesystem::path();
 }
 

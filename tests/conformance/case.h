@@ -33,8 +33,10 @@ Outcome run_case_apart(const std::filesystem::path& folder, const engine::Option
 // The operator that a case tests, or "(several)".
 std::string operator_of(const std::filesystem::path& folder);
 
-// Where Debian's libonnx-testdata lies; the folder of node cases. Empty if it is not installed.
-std::filesystem::path node_cases();
+// A folder of cases of Debian's libonnx-testdata: "node" (one operator each), "pytorch-converted", "pytorch-operator"
+// (what PyTorch exported in 2017), "simple". Empty if it is not installed or there is none of that name.
+std::filesystem::path suite_cases(const std::string& suite);
+inline std::filesystem::path node_cases() { return suite_cases("node"); }
 
 // Sorted by name.
 std::vector<std::filesystem::path> cases_in(const std::filesystem::path& folder);

@@ -23,11 +23,13 @@ struct Counts {
 
 int main(int argc, char** argv) {
   CLI::App app{"Runs ONNX's conformance data against the engine."};
-  std::string data = sluice::conformance::node_cases(), filter;
+  std::string suite = "node", data, filter;
   sluice::engine::Options options;
   options.threads = 1;
   bool verbose = false;
-  app.add_option("--data", data, "folder of cases (default: the node cases of Debian's libonnx-testdata)");
+  app.add_option("--suite", suite, "folder of Debian's libonnx-testdata: node, pytorch-converted, pytorch-operator")
+      ->capture_default_str();
+  app.add_option("--data", data, "any other folder of cases");
   app.add_option("--filter", filter, "only cases whose name contains this");
   app.add_option("--device", options.device, "device")->capture_default_str();
   app.add_option("--passes-off", options.passes_off, "passes to leave out, or 'all'")->delimiter(',');
@@ -37,8 +39,10 @@ int main(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? sluice::kExitOk : sluice::kExitUsage;
   }
+  data = data.empty() ? sluice::conformance::suite_cases(suite).string() : data;
   if (data.empty() || !std::filesystem::is_directory(data)) {
-    fmt::print(stderr, "onnx_conformance: no folder '{}'; install libonnx-testdata or name one with --data\n", data);
+    fmt::print(stderr, "onnx_conformance: no folder '{}'; install libonnx-testdata or name one with --data\n",
+               data.empty() ? suite : data);
     return sluice::kExitUsage;
   }
   Counts all;
