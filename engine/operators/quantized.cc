@@ -139,7 +139,7 @@ Result<std::unique_ptr<Kernel>> dynamic_kernel(KernelContext& context) {
   });
 }
 
-DType unsigned_bytes(const Node&) { return DType::kUint8; }
+DType unsigned_bytes(const Node&, DType) { return DType::kUint8; }
 
 }  // namespace
 
