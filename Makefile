@@ -11,7 +11,7 @@ PYTHON ?= python3
 
 # What a user runs; the tests are built by `make test`.
 PROGRAMS := sluice sluiced bench_contention example_latency example_throughput \
-  sluice_shim sluice_emulator sluice_emulator_nvml
+  sluice_shim sluice_emulator sluice_emulator_nvml sluice_engine_program sluice_capi
 
 .PHONY: build test demo conformance lint format asan tsan fuzz clean help
 

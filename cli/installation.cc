@@ -13,6 +13,7 @@ Installation find_installation() {
   const std::string bin = found.program.substr(0, found.program.rfind('/'));
   const std::string prefix = bin.substr(0, bin.rfind('/'));
   found.daemon = bin + "/sluiced";
+  found.engine = prefix + "/lib/sluice/engine";
   found.shim_dir = prefix + "/lib/sluice/shim";
   found.emulator_driver = prefix + "/lib/sluice/emulator/libcuda.so.1";
   found.emulator_nvml = prefix + "/lib/sluice/emulator/libnvidia-ml.so.1";

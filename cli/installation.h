@@ -8,6 +8,7 @@ namespace sluice::cli {
 struct Installation {
   std::string program;          // bin/sluice itself
   std::string daemon;           // bin/sluiced
+  std::string engine;           // lib/sluice/engine, the verbs that need the engine
   std::string shim_dir;         // lib/sluice/shim, which holds libcuda.so.1
   std::string emulator_driver;  // lib/sluice/emulator/libcuda.so.1
   std::string emulator_nvml;    // lib/sluice/emulator/libnvidia-ml.so.1

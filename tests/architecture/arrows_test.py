@@ -28,7 +28,7 @@ class PlantedViolation(unittest.TestCase):
         self.addCleanup(scratch.cleanup)
         self.root = Path(scratch.name)
         for room in arrows.ARROWS:
-            public = f"sluice/base/{room}.h" if room == "base" else f"sluice/{room}.h"
+            public = f"sluice/base/{room}.h" if room == "base" else arrows.PUBLIC_HEADERS.get(room, f"sluice/{room}.h")
             self.write(f"{room}/include/{public}", "#pragma once\n")
             self.write(f"{room}/{room}.cc", f'#include "{public}"\n')
             deps = " ".join(arrows.ARROWS[room])
