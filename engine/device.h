@@ -20,7 +20,7 @@ namespace sluice::engine {
 struct StepInfo {
   std::string name;            // of the node; of the first one where several were fused
   std::string op;              // "Conv+Relu" where fused
-  std::string implementation;  // "reference", "dnnl:jit:avx2"
+  std::string implementation;  // "reference", "avx2"
   std::vector<TensorType> outputs;
   // Values' names, as many as `outputs`; "" for a result that does not lie dense and row-major (a blocked layout).
   std::vector<std::string> output_names;

@@ -96,7 +96,7 @@ TEST_F(LayoutTest, WhatStandsBetweenConvolutionsStaysBlocked) {
             {"ceil_mode", std::int64_t{1}},
             ints_attribute("strides", {2, 2})});
   output(conv(x, {8, 16, 1, 1}));
-  EXPECT_EQ(apply(), 10u);
+  EXPECT_EQ(apply(), 9u);
   EXPECT_EQ(count("Block"), 0u);
   EXPECT_EQ(count("Unblock"), 1u);
 }

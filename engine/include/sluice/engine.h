@@ -91,7 +91,7 @@ struct StepView {
   std::size_t count = 0;
   std::string_view name;            // of the node; of the first one where several were fused
   std::string_view op;              // "Conv+Relu" where fused
-  std::string_view implementation;  // of the kernel: "reference", "dnnl"
+  std::string_view implementation;  // of the kernel: "reference", "avx2"
   std::uint64_t ns = 0;             // what it took
   std::span<const Result> results;
 };
