@@ -3,7 +3,8 @@
 //   - ONNX has no FP16 form of it, or it is no arithmetic on its float inputs (a cast, a quantisation),
 //   - it sums over many elements, or its results span more than FP16 does (kSensitive),
 //   - a constant that it reads has numbers beyond FP16, or loses more than kMostLoss by rounding, such as an epsilon of
-//     1e-12; a number beyond FP16, such as a mask of -3.4e38, keeps all in FP32 that it reaches unbounded,
+//     1e-12, or is a single number that loses more than kMostLossOfOne; a number beyond FP16, such as a mask of
+//     -3.4e38, keeps all in FP32 that it reaches unbounded,
 //   - it subtracts from or divides by what such a node computed, or what it computes is only summed up,
 //   - it is elementwise or moves elements, and all it reads was computed in FP32,
 //   - it multiplies by weights that are among the smallest ones, which make up Options::fp32_weights of all: each
@@ -24,6 +25,8 @@ namespace sluice::engine {
 namespace {
 
 constexpr double kMostLoss = 0x1p-9;  // relative, of a whole constant; rounding of normal numbers costs 2^-12
+// A single number scales or shifts all elements alike: its error adds up where those of many weights average out.
+constexpr double kMostLossOfOne = 0x1p-14;
 constexpr double kHighest = 65504;
 
 constexpr std::string_view kSensitive[] = {"BatchNormalization",
@@ -207,7 +210,8 @@ class Plan {
       }
       if (graph_.is_constant(id)) {
         overflows = overflows || rounding(id).overflows;
-        loses = loses || rounding(id).loss > kMostLoss;
+        const bool one = graph_.value(id).constant->elements() == 1;
+        loses = loses || rounding(id).loss > (one ? kMostLossOfOne : kMostLoss);
         continue;
       }
       variable = true;

@@ -69,6 +69,16 @@ TEST_F(PrecisionTest, AConstantThatRoundsToNothingKeepsItsNode) {
   EXPECT_EQ(type_of("Add"), DType::kFloat);
 }
 
+TEST_F(PrecisionTest, ASingleNumberThatRoundsBadlyKeepsItsNode) {
+  const ValueId x = node("MatMul", {input("x", {2, 4}), weights({4, 4})});
+  output(node("Mul", {x, scalar(0.5f)}));
+  output(node("Div", {x, scalar(1.41421356f)}));
+  halve();
+  EXPECT_EQ(type_of("Mul"), DType::kFloat16);
+  EXPECT_EQ(type_of("Div"), DType::kFloat);
+  EXPECT_EQ(count("Cast"), 3u);  // x; the product's result; the quotient's input
+}
+
 TEST_F(PrecisionTest, TheSmallestWeightsStay) {
   const ValueId x = input("x", {2, 8});
   const ValueId y = node("MatMul", {x, weights({8, 40})});
