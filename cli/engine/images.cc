@@ -60,6 +60,9 @@ Result<Pixels> decode_jpeg(const std::string& bytes, std::int64_t channels) {
   if (tjDecompressHeader3(decoder.get(), data, bytes.size(), &width, &height, &sampling, &colours) != 0) {
     return Status::error(Code::kInvalidArgument, "a damaged JPEG: %s", tjGetErrorStr2(decoder.get()));
   }
+  if (width <= 0 || height <= 0) {  // the header ended early, which is only a warning there
+    return Status::error(Code::kInvalidArgument, "a damaged JPEG: it has no size");
+  }
   if (Status status = check_size(height, width); !status.ok()) {
     return status;
   }
