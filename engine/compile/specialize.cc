@@ -187,7 +187,8 @@ Result<std::size_t> fold_constants(Graph& graph, std::uint64_t size_limit) {
       break;
     }
     const Node& node = graph.nodes[i];
-    if (!inputs_have_shapes(graph, node) || !foldable(graph, node)) {
+    // Quantised weights stay as small as they are, and recognisable for who runs the model.
+    if (!inputs_have_shapes(graph, node) || !foldable(graph, node) || node.op == "DequantizeLinear") {
       continue;
     }
     if (Status status = infer(graph, node); !status.ok()) {

@@ -135,6 +135,17 @@ TEST_F(FoldTest, NoBatchNormPastAnOutputOrAnotherUserOrWithUnknownWeights) {
   EXPECT_EQ(apply("batch_norm"), 0u);
 }
 
+TEST_F(FoldTest, ConstantsAreComputedButQuantisedWeightsStay) {
+  const ValueId x = input("x", {4});
+  const ValueId quantised = graph_.add_constant("q", *Tensor::allocate(DType::kInt8, {4}));
+  const ValueId zero_point = graph_.add_constant("zero", *Tensor::allocate(DType::kInt8, {}));
+  output(node("Add", {x, node("DequantizeLinear", {quantised, scalar(0.5f), zero_point})}));
+  output(node("Add", {x, node("Mul", {weights({4}), node("Neg", {weights({4})})})}));
+  EXPECT_EQ(apply("constant_folding"), 2u);
+  EXPECT_EQ(count("DequantizeLinear"), 1u);
+  EXPECT_EQ(count("Mul"), 0u);
+}
+
 TEST_F(FoldTest, ScaleAndShiftIntoConv) {
   const ValueId x = input("x", {1, 4, 5, 5});
   ValueId y = node("Conv", {x, weights({6, 4, 3, 3})});
