@@ -3,6 +3,8 @@
 // to memory of its own that stays in the second-level cache.
 #include "cpu/blocked_conv.h"
 
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
@@ -41,11 +43,23 @@ ConvShape conv_shape(const KernelContext& context) {
   return shape;
 }
 
+namespace {
+
+constexpr std::size_t kHugePage = 2u << 20;
+constexpr std::size_t kWorthHugePages = 2 * kHugePage;
+
+}  // namespace
+
 Result<std::shared_ptr<float>> allocate_floats(std::size_t count) {
-  const std::size_t bytes = (std::max<std::size_t>(count, 1) * sizeof(float) + 63) / 64 * 64;
-  void* memory = std::aligned_alloc(64, bytes);
+  std::size_t bytes = std::max<std::size_t>(count, 1) * sizeof(float);
+  const std::size_t alignment = bytes >= kWorthHugePages ? kHugePage : 64;
+  bytes = (bytes + alignment - 1) / alignment * alignment;
+  void* memory = std::aligned_alloc(alignment, bytes);
   if (memory == nullptr) {
     return Status::error(Code::kResourceExhausted, "no memory for %zu bytes of packed weights", bytes);
+  }
+  if (alignment == kHugePage) {
+    madvise(memory, count * sizeof(float), MADV_HUGEPAGE);  // weights that are read once a run miss the TLB else
   }
   return std::shared_ptr<float>(static_cast<float*>(memory), std::free);
 }
@@ -62,6 +76,7 @@ std::vector<float> padded_bias(const Tensor* tensor, std::int64_t count) {
 namespace {
 
 constexpr std::int64_t kSecondLevelFloats = 40 << 10;  // of input that a task works on: a part of 512 KiB
+constexpr std::int64_t kPanelFloats = 32 << 10;        // of weights beside it
 
 class DenseConv final : public Kernel {
  public:
@@ -249,14 +264,33 @@ class DenseConv final : public Kernel {
         run_tiles(tile, direct_ ? count : count * s_.ow);
         continue;
       }
-      const float* x = tile.x;
+      rows(tile, count, y + at, residual == nullptr ? nullptr : residual + at, row_floats);
+    }
+  }
+
+  // A panel's results in `count` rows. Where its weights would push the input out of the second-level cache, they come
+  // a row of the window at a time; the sums wait in the result meanwhile.
+  void rows(const Tile& tile, std::int64_t count, float* y, const float* residual, std::int64_t row_floats) const {
+    const std::int64_t panel_floats = kPanel * s_.channels * s_.kh * s_.kw;
+    const std::int64_t parts = panel_floats > kPanelFloats ? s_.kh : 1, floats = panel_floats / parts;
+    const std::int64_t step = (s_.kh == 1 ? 1 : s_.stride_h) * row_floats;
+    for (std::int64_t part = 0; part < parts; ++part) {
+      const bool last = part + 1 == parts;
+      const float* add = part == 0 ? residual : y;
       for (std::int64_t r = 0; r < count; ++r) {
         Tile row = tile;
-        row.next = tile.next + tile.next_floats * r / count;
-        row.next_floats = tile.next_floats * (r + 1) / count - tile.next_floats * r / count;
-        row.x = x + r * (s_.kh == 1 ? 1 : s_.stride_h) * row_floats;
-        row.y = y + at + r * s_.ow * 8;
-        row.residual = residual == nullptr ? nullptr : residual + at + r * s_.ow * 8;
+        row.taps_y = s_.kh / parts;
+        row.x = tile.x + part * tile.tap_y + r * step;
+        row.w = tile.w + part * floats;
+        row.y = y + r * s_.ow * 8;
+        row.residual = add == nullptr ? nullptr : add + r * s_.ow * 8;
+        if (!last) {
+          row.bias = nullptr;
+          row.activation = {};
+        }
+        const std::int64_t ahead = last ? std::min(tile.next_floats, floats) : floats;
+        row.next = row.w + floats + ahead * r / count;
+        row.next_floats = ahead * (r + 1) / count - ahead * r / count;
         run_tiles(row, s_.ow);
       }
     }

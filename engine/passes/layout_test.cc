@@ -76,6 +76,18 @@ TEST_F(LayoutTest, FusedConvolutionsWithResiduals) {
   }
 }
 
+// The weights are so many that they pass by in parts.
+TEST_F(LayoutTest, AResidualOfAConvolutionWithManyChannels) {
+  const ValueId x = input("x", {1, 256, 5, 5});
+  const ValueId y = conv(x, {256, 256, 3, 3}, {ints_attribute("pads", {1, 1, 1, 1})});
+  graph_.nodes.back().op = "FusedConv";
+  graph_.nodes.back().domain = kOwnDomain;
+  graph_.nodes.back().inputs.push_back(x);
+  graph_.nodes.back().set("activation", std::string("relu"));
+  output(y);
+  EXPECT_EQ(apply(), 1u);
+}
+
 TEST_F(LayoutTest, WhatStandsBetweenConvolutionsStaysBlocked) {
   ValueId x = conv(input("x", {2, 3, 17, 16}), {16, 3, 3, 3});
   x = node("Relu", {x});
