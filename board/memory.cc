@@ -111,7 +111,9 @@ bool others_wait_before(const Board* board, int job) {
   const std::uint64_t own = board->jobs[job].id.load();
   for (int i = 0; i < kJobs; ++i) {
     const Job& other = board->jobs[i];
-    if (i == job || other.live.load() == 0 || other.waiting.load() == 0 || other.id.load() >= own) continue;
+    if (i == job || other.live.load() == 0 ||
+        other.waiting.load() != static_cast<std::uint32_t>(MemoryWait::kWaiting) || other.id.load() >= own)
+      continue;
     if (is_alive(other.owner.load())) return true;
   }
   return false;

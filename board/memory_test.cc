@@ -103,6 +103,8 @@ TEST_F(MemoryTest, PromisedIsWhatTheRunningMayStillTake) {
   EXPECT_EQ(memory_promised(board_, other), 70u);
   add_memory(board_, client, 100);
   EXPECT_EQ(memory_promised(board_, -1), 50u);
+  board_->jobs[other].waiting.store(static_cast<std::uint32_t>(MemoryWait::kEnded));
+  EXPECT_EQ(memory_promised(board_, -1), 0u);
 }
 
 TEST_F(MemoryTest, TheFirstToWaitIsTheFirstToStart) {
@@ -110,8 +112,10 @@ TEST_F(MemoryTest, TheFirstToWaitIsTheFirstToStart) {
   const int first = add_job(100, true), second = add_job(100, true);
   EXPECT_FALSE(others_wait_before(board_, first));
   EXPECT_TRUE(others_wait_before(board_, second));
-  board_->jobs[first].waiting.store(0);
-  EXPECT_FALSE(others_wait_before(board_, second));
+  for (const MemoryWait over : {MemoryWait::kNone, MemoryWait::kEnded}) {
+    board_->jobs[first].waiting.store(static_cast<std::uint32_t>(over));
+    EXPECT_FALSE(others_wait_before(board_, second));
+  }
   board_->jobs[first].waiting.store(1);
   board_->jobs[first].owner.store(dead_identity());
   EXPECT_FALSE(others_wait_before(board_, second));

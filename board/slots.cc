@@ -231,7 +231,7 @@ Result<int> claim_job(Board* board, const JobSpec& spec, ProcessIdentity owner) 
       job.min_below_permille.store(spec.min_below_permille);
       job.gpus.store(spec.gpus);
       job.memory_limit_bytes.store(spec.memory_limit_bytes);
-      job.waiting.store(spec.waiting ? 1 : 0);
+      job.waiting.store(static_cast<std::uint32_t>(spec.waiting ? MemoryWait::kWaiting : MemoryWait::kNone));
       if (spec.id != 0) raise(board->next_job_id, spec.id + 1);
       job.id.store(spec.id != 0 ? spec.id : board->next_job_id.fetch_add(1));
       job.started_ns.store(now_ns());

@@ -53,6 +53,7 @@ bool JobProcess::start(Environment environment, const Signals& signals) {
 void JobProcess::on_exit(int wait_status) {
   exited_ = true;
   ended_ns_ = now_ns();
+  slots_.end_promise();
   exit_code_ = shell_code(wait_status);
   if (WIFSIGNALED(wait_status)) signal_ = WTERMSIG(wait_status);
   // Ended as asked for in the job file: not a failure.

@@ -133,6 +133,11 @@ void JobSlots::end_wait() {
   for (const Slot& slot : slots_) slot.board->jobs[slot.job].waiting.store(0);
 }
 
+void JobSlots::end_promise() {
+  for (const Slot& slot : slots_)
+    slot.board->jobs[slot.job].waiting.store(static_cast<std::uint32_t>(board::MemoryWait::kEnded));
+}
+
 std::string JobSlots::boards_variable() const {
   std::string text;
   for (const Slot& slot : slots_) {

@@ -56,6 +56,8 @@ class JobSlots {
       const std::function<std::optional<std::uint64_t>(const std::string&)>& free_bytes) const;
   // From now on its limits are promised to it, and the next one may come.
   void end_wait();
+  // Its command has ended: others may have what its limit left.
+  void end_promise();
 
   // "UUID=path:job,...", as SLUICE_BOARDS has it.
   std::string boards_variable() const;

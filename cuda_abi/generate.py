@@ -246,15 +246,17 @@ def main():
 
     body = [
         "//\n"
-        "// SLUICE_ALLOCATE(symbol, ROAD(...), (parameters), (arguments)): entries that take or give back device memory\n"
-        "// which a job's limit counts. SLUICE_UNCOUNTED(symbol, reason): the others of the class Allocates. The roads,\n"
-        "// macros of the includer:\n"
+        "// SLUICE_ALLOCATE(symbol, ROAD(...), (parameters), (arguments)): entries that take or give back device\n"
+        "// memory which a job's limit counts. SLUICE_UNCOUNTED(symbol, reason): the others of the class Allocates.\n"
+        "// The roads, macros of the includer:\n"
         "//   SLUICE_LINEAR(address, bytes)  SLUICE_PITCHED(address, pitch, width, height)  SLUICE_FREE(address)\n"
-        "//   SLUICE_ASYNC(bytes, stream, flags)  SLUICE_FROM_POOL(bytes, pool, stream, flags)  SLUICE_FREE_ASYNC(address)\n"
-        "//   SLUICE_POOL_CREATE(pool, properties)  SLUICE_POOL_DESTROY(pool)  SLUICE_TRIM()  SLUICE_GRAPH_ALLOC(condition)\n"
+        "//   SLUICE_ASYNC(bytes, stream, flags)  SLUICE_FROM_POOL(bytes, pool, stream, flags)\n"
+        "//   SLUICE_FREE_ASYNC(address)  SLUICE_POOL_CREATE(pool, properties)  SLUICE_POOL_DESTROY(pool)\n"
+        "//   SLUICE_TRIM()  SLUICE_GRAPH_ALLOC(condition)\n"
         "//   SLUICE_CREATE(handle, bytes, properties)  SLUICE_RELEASE(handle)  SLUICE_RETAIN(handle)\n"
         "//   SLUICE_MAP(address, bytes, handle)  SLUICE_UNMAP(address, bytes)\n"
-        "//   SLUICE_ARRAY(handle, description)  SLUICE_MIPMAPPED(handle, description, levels)  SLUICE_DESTROY_ARRAY(handle)\n"
+        "//   SLUICE_ARRAY(handle, description)  SLUICE_MIPMAPPED(handle, description, levels)\n"
+        "//   SLUICE_DESTROY_ARRAY(handle)\n"
     ]
     body += [line for line in (allocate_line(e, notes) for e in entries) if line]
     write("allocates.inc", "\n".join(body) + "\n\n#undef SLUICE_ALLOCATE\n#undef SLUICE_UNCOUNTED")

@@ -146,7 +146,7 @@ class Reporter {
     report.clients_seen += totals.clients_seen;
     report.allocated += totals.memory_bytes;
     report.limit += totals.memory_limit_bytes;
-    if (job.waiting.load() != 0) report.waiting = true;
+    if (job.waiting.load() == static_cast<std::uint32_t>(board::MemoryWait::kWaiting)) report.waiting = true;
     if (totals.bypass != 0) report.bypass = totals.bypass;
     return id;
   }

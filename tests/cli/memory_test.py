@@ -2,7 +2,6 @@
 import json
 import os
 import signal
-import subprocess
 import sys
 
 import support
@@ -137,7 +136,8 @@ for _ in range(3):
 """))
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertEqual(done.stderr.count("out of memory"), 1, done.stderr)
-        self.assertRegex(done.stderr, r"out of memory: job 2 \(greedy\) asked for 32.00 MiB more, beyond its limit of 64.00 MiB")
+        self.assertRegex(done.stderr, r"out of memory: job 2 \(greedy\) asked for 32.00 MiB more, "
+                                      r"beyond its limit of 64.00 MiB")
         self.assertRegex(done.stderr, r"job 1 \(neighbour\) holds 100.00 MiB")
         self.assertRegex(done.stderr, r"job 2 \(greedy\), this one, holds 40.00 MiB of its limit of 64.00 MiB")
         self.assertRegex(done.stderr, r"that Sluice does not manage, hold .*B; .* of 6.00 GiB are free")
@@ -155,7 +155,7 @@ print(os.getpid(), flush=True)
 sys.stdin.read()
 """)
         run = self.start("run", "--memory", "100MiB", "--", "sh", "-c",
-                         f"{sys.executable} {holder} & {sys.executable} {holder} & wait")
+                         f"exec 3<&0; {sys.executable} {holder} <&3 & {sys.executable} {holder} <&3 & wait")
         pids = [int(run.stdout.readline()), int(run.stdout.readline())]
         job = self.job()
         self.assertEqual(job["memory_allocated_bytes"], 2 * 9 * 4 * MIB)

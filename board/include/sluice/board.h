@@ -78,6 +78,13 @@ struct Counters {
   std::atomic<std::uint64_t> unknown_lookups;  // entry points newer than the shim's table, passed through
 };
 
+// Where a job stands with the memory that its limit promises it.
+enum class MemoryWait : std::uint32_t {
+  kNone = 0,     // its command runs, or is about to: what the limit leaves it is promised
+  kWaiting = 1,  // its command is not started, for want of memory
+  kEnded = 2,    // its command has ended: nothing more is promised
+};
+
 struct LongKernel {
   std::atomic<std::uint64_t> launches;
   std::atomic<std::uint64_t> longest_ns;
@@ -128,7 +135,7 @@ struct alignas(128) Job {
   std::atomic<std::uint64_t> memory_turn;         // who reserves now; see memory.cc
   std::atomic<std::uint64_t> memory_refusals;     // allocations refused because of the limit
   std::atomic<std::uint32_t> memory_told;         // 1 once somebody said who holds what
-  std::atomic<std::uint32_t> waiting;             // 1 while its command is not started, for want of memory
+  std::atomic<std::uint32_t> waiting;             // enum MemoryWait
   char name[128];                                 // the command, shortened; written before live becomes 1
   Counters counters;                              // of clients that are gone
   LongKernel long_kernels[kLongKernels];          // likewise
