@@ -71,7 +71,8 @@ class Importer {
       }
     }
     const auto onnx = shared_.opsets.find("");
-    if (onnx != shared_.opsets.end() && (onnx->second < kOldestOpset || onnx->second > kNewestOpset)) {
+    // Below kOldestOpset, the registry takes the operators that opset 7 did not change.
+    if (onnx != shared_.opsets.end() && (onnx->second < 1 || onnx->second > kNewestOpset)) {
       return Status::error(Code::kUnimplemented,
                            "opset %d is not supported (%d to %d are); export the model with one of these", onnx->second,
                            kOldestOpset, kNewestOpset);

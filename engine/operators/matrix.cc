@@ -194,17 +194,21 @@ void register_matrix(Registry& registry) {
                 .types = {{"T", kMatrixTypes}},
                 .infer = infer_matmul,
                 .kernel = matmul_kernel});
-  for (const bool optional : {false, true}) {
+  const auto gemm = [&](int first, int last, const char* inputs, const char* attributes) {
     registry.add({.op = "Gemm",
-                  .first = optional ? 11 : 7,
-                  .last = optional ? 17 : 10,
-                  .inputs = optional ? "A:T, B:T, C:T?" : "A:T, B:T, C:T",
+                  .first = first,
+                  .last = last,
+                  .inputs = inputs,
                   .outputs = "Y:T",
-                  .attributes = "alpha:float, beta:float, transA:int, transB:int",
+                  .attributes = attributes,
                   .types = {{"T", kMatrixTypes}},
                   .infer = infer_gemm,
                   .kernel = gemm_kernel});
-  }
+  };
+  // Until opset 6, C broadcasts only if `broadcast` says so, but then as it always does since.
+  gemm(6, 6, "A:T, B:T, C:T", "alpha:float, beta:float, broadcast:int, transA:int, transB:int");
+  gemm(7, 10, "A:T, B:T, C:T", "alpha:float, beta:float, transA:int, transB:int");
+  gemm(11, 17, "A:T, B:T, C:T?", "alpha:float, beta:float, transA:int, transB:int");
 }
 
 }  // namespace sluice::engine

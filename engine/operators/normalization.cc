@@ -74,6 +74,9 @@ Status check_batch(const Node& node) {
   if (node.get_int("spatial", 1) != 1) {
     return refuse(node, "spatial 0", "export the model with opset 9 or later");
   }
+  if (node.get_int("is_test", 1) != 1) {
+    return refuse(node, "is_test 0", "export the model for inference");
+  }
   for (std::size_t i = 1; i < node.outputs.size(); ++i) {
     if (node.has_output(i) && !trains(node)) {
       return refuse(node, "statistics as results outside of training", "export the model for inference");
@@ -259,6 +262,7 @@ void register_normalization(Registry& registry) {
   };
   const char* const same = "X:T, scale:T, B:T, mean:T, var:T";
   const char* const five = "Y:T, mean:T?, var:T?, saved_mean:T?, saved_var:T?";
+  batch(6, 6, same, five, "epsilon:float, is_test:int!, momentum:float, spatial:int");
   batch(7, 8, same, five, "epsilon:float, momentum:float, spatial:int");
   batch(9, 13, same, five, "epsilon:float, momentum:float");
   batch(14, 14, "X:T, scale:T, B:T, input_mean:U, input_var:U", "Y:T, running_mean:U?, running_var:U?",

@@ -6,6 +6,8 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "operators/older_opsets.h"
+
 namespace sluice::engine {
 
 #define FAMILY(name) void register_##name(Registry& registry);
@@ -259,10 +261,12 @@ void Registry::add(Operator definition) {
 }
 
 const Schema* Registry::find(std::string_view domain, std::string_view op, int opset) const {
+  const bool as_in_7 = domain.empty() && opset < 7 && holds_in_older_opset(op, opset);
   const auto found = schemas_.find(key_of(domain, op));
   if (found != schemas_.end()) {
     for (const Schema& schema : found->second) {
-      if (schema.definition.first <= opset && opset <= schema.definition.last) {
+      if ((schema.definition.first <= opset && opset <= schema.definition.last) ||
+          (as_in_7 && schema.definition.first == 7)) {
         return &schema;
       }
     }
