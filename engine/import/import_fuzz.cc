@@ -1,11 +1,10 @@
-// Any bytes as an ONNX file: loaded, optimised and, where its inputs have small shapes, compiled; or refused with one
-// line. Within small limits, so that what a file may ask for shows as memory that libFuzzer bounds.
+// Any bytes as an ONNX file: loaded, optimised and, where its inputs have small shapes, compiled; or refused with
+// a reason. Within small limits, so that what a file may ask for shows as memory that libFuzzer bounds.
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include <cstdint>
 #include <cstdlib>
-#include <cstring>
 #include <string>
 #include <vector>
 
@@ -18,7 +17,7 @@ using namespace sluice;
 constexpr std::int64_t kMostElements = 4096;
 
 void check(const Status& status) {
-  if (!status.ok() && (status.message()[0] == '\0' || std::strchr(status.message(), '\n') != nullptr)) std::abort();
+  if (!status.ok() && status.message()[0] == '\0') std::abort();
 }
 
 // Runs it on zeros, open dimensions being 2.
