@@ -261,7 +261,8 @@ void Registry::add(Operator definition) {
 }
 
 const Schema* Registry::find(std::string_view domain, std::string_view op, int opset) const {
-  const bool as_in_7 = domain.empty() && opset < 7 && holds_in_older_opset(op, opset);
+  // Nodes that passes make carry the opset of those they stand for.
+  const bool as_in_7 = opset < 7 && (domain == kOwnDomain || (domain.empty() && holds_in_older_opset(op, opset)));
   const auto found = schemas_.find(key_of(domain, op));
   if (found != schemas_.end()) {
     for (const Schema& schema : found->second) {

@@ -91,5 +91,18 @@ TEST(RegistryTest, RefusesArity) {
   EXPECT_EQ(bind_schema(left_out.graph, left_out.node).code(), Code::kInvalidArgument);
 }
 
+TEST(RegistryTest, OlderOpsetsHaveWhatOpset7TookOver) {
+  OneNode same("Relu", 6, {DType::kFloat});
+  EXPECT_TRUE(bind_schema(same.graph, same.node).ok());
+  OneNode changed("PRelu", 6, {DType::kFloat, DType::kFloat});
+  EXPECT_EQ(bind_schema(changed.graph, changed.node).code(), Code::kUnimplemented);
+  OneNode newer("Relu", 18, {DType::kFloat});
+  EXPECT_EQ(bind_schema(newer.graph, newer.node).code(), Code::kUnimplemented);
+  OneNode broadcast("Add", 6, {DType::kFloat, DType::kFloat});
+  broadcast.node.set("broadcast", std::int64_t{1});
+  EXPECT_EQ(bind_schema(broadcast.graph, broadcast.node).code(), Code::kUnimplemented);
+  EXPECT_NE(Registry::get().find(kOwnDomain, "FusedConv", 6), nullptr);
+}
+
 }  // namespace
 }  // namespace sluice::engine
