@@ -3,8 +3,8 @@
 #include <sys/stat.h>
 
 #include "import/import.h"
-#include "testing/model_builder.h"
 #include "import/wire.h"
+#include "testing/model_builder.h"
 
 namespace sluice::engine {
 namespace {

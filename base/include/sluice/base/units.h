@@ -12,8 +12,8 @@ namespace sluice {
 // "90s", "1.5m", "2h", "250ms", "100us"; a bare number is seconds. Errors: kInvalidArgument.
 Result<std::uint64_t> parse_duration_ns(std::string_view text);
 
-// "8GiB", "8G", "512M", "1.5TiB" in powers of 1024; "8GB" in powers of 1000; a bare number is bytes, upper and lower case
-// are the same. Errors: kInvalidArgument.
+// "8GiB", "8G", "512M", "1.5TiB" in powers of 1024; "8GB" in powers of 1000; a bare number is bytes, upper and lower
+// case are the same. Errors: kInvalidArgument.
 Result<std::uint64_t> parse_bytes(std::string_view text);
 
 // 1536 MiB as "1.50 GiB"; 0 as "0 B".
