@@ -50,10 +50,11 @@ void return_to_pool(Pool* pool, std::size_t bytes) {
 }
 
 void forget_pool_charges(Context* context) {
-  for (auto& [handle, pool] : state().pools) {
-    std::erase_if(pool->charged, [&](const auto& charge) {
+  for (auto& entry : state().pools) {
+    Pool& pool = *entry.second;
+    std::erase_if(pool.charged, [&](const auto& charge) {
       if (charge.first != context) return false;
-      pool->reserved -= charge.second;
+      pool.reserved -= charge.second;
       return true;
     });
   }
