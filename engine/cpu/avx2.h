@@ -2,9 +2,14 @@
 // whether they may be called.
 #pragma once
 
+#ifdef __clang__  // the fuzzers' compiler, and clang-tidy's
+#define SLUICE_AVX2_BEGIN _Pragma("clang attribute push(__attribute__((target(\"avx2,fma\"))), apply_to = function)")
+#define SLUICE_AVX2_END _Pragma("clang attribute pop")
+#else
 #define SLUICE_AVX2_BEGIN \
   _Pragma("GCC push_options") _Pragma("GCC target(\"avx2,fma\")") _Pragma("GCC optimize(\"O3\")")
 #define SLUICE_AVX2_END _Pragma("GCC pop_options")
+#endif
 
 namespace sluice::engine::cpu {
 

@@ -40,12 +40,18 @@ std::string Node::get_string(std::string_view attribute, std::string_view fallba
 
 std::vector<std::int64_t> Node::get_ints(std::string_view attribute, std::vector<std::int64_t> fallback) const {
   const auto* value = get<std::vector<std::int64_t>>(*this, attribute);
-  return value == nullptr ? std::move(fallback) : *value;
+  if (value != nullptr) {
+    return *value;
+  }
+  return fallback;
 }
 
 std::vector<float> Node::get_floats(std::string_view attribute, std::vector<float> fallback) const {
   const auto* value = get<std::vector<float>>(*this, attribute);
-  return value == nullptr ? std::move(fallback) : *value;
+  if (value != nullptr) {
+    return *value;
+  }
+  return fallback;
 }
 
 const Tensor* Node::get_tensor(std::string_view attribute) const { return get<Tensor>(*this, attribute); }

@@ -342,7 +342,8 @@ Status infer_gather(ShapeContext& context) {
 Result<std::unique_ptr<Kernel>> gather_kernel(KernelContext& context) {
   const std::int64_t axis = checked_axis(context, "axis", 0);
   const Dims& data = context.input(0).dims;
-  const auto [outer, inner] = around(data, axis);
+  const auto sizes = around(data, axis);  // not by name: clang takes no structured binding into a lambda
+  const std::int64_t outer = sizes.first, inner = sizes.second;
   const std::int64_t dim = data[static_cast<std::size_t>(axis)];
   const std::int64_t count = element_count(context.input(1).dims);
   const std::size_t block = static_cast<std::size_t>(inner) * dtype_bytes(context.output(0).dtype);
@@ -350,7 +351,7 @@ Result<std::unique_ptr<Kernel>> gather_kernel(KernelContext& context) {
                                      static_cast<long long>(dim), static_cast<long long>(dim));
   const auto make = [&](auto tag) {
     using I = typename decltype(tag)::type;
-    return make_kernel([=, outer = outer](const KernelRun& run) -> Status {
+    return make_kernel([=](const KernelRun& run) -> Status {
       const I* indices = run.inputs[1].as<I>();
       const auto* in = run.inputs[0].as<std::byte>();
       auto* out = run.outputs[0].out<std::byte>();

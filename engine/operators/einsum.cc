@@ -87,7 +87,7 @@ Result<EinsumShape> einsum_shape(const Node& node, const std::vector<Dims>& oper
       return expanded.status();
     }
     for (std::size_t d = 0; d < expanded->size(); ++d) {
-      std::int64_t& size = sizes[static_cast<std::size_t>((*expanded)[d])];
+      std::int64_t& size = sizes[static_cast<unsigned char>((*expanded)[d])];
       const std::int64_t dim = operands[n][d];
       if (size >= 0 && size != dim && size != 1 && dim != 1) {
         return wrong(node, "two sizes for one label");
@@ -121,7 +121,7 @@ Result<EinsumShape> einsum_shape(const Node& node, const std::vector<Dims>& oper
   }
   EinsumShape shape;
   for (std::size_t i = 0; i < all.size(); ++i) {
-    const std::int64_t size = sizes[static_cast<std::size_t>(all[i])];
+    const std::int64_t size = sizes[static_cast<unsigned char>(all[i])];
     if (size < 0 || all.find(all[i], i + 1) != std::string::npos) {
       return wrong(node, "the result names a label twice, or one that no term has");
     }

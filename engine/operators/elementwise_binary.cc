@@ -5,6 +5,7 @@
 #include "operators/broadcast.h"
 #include "operators/dispatch.h"
 #include "operators/lambda_kernel.h"
+#include "operators/nan.h"
 #include "operators/registry.h"
 
 namespace sluice::engine {
@@ -304,13 +305,13 @@ Result<std::unique_ptr<Kernel>> pow_kernel(KernelContext& context) {
 struct Minimum {
   template <class T>
   T operator()(T a, T b) const {
-    return a != a || a < b ? a : b;  // NaN wins, as in numpy
+    return is_nan(a) || a < b ? a : b;  // NaN wins, as in numpy
   }
 };
 struct Maximum {
   template <class T>
   T operator()(T a, T b) const {
-    return a != a || a > b ? a : b;
+    return is_nan(a) || a > b ? a : b;
   }
 };
 

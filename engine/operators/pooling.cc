@@ -4,6 +4,7 @@
 
 #include "operators/dispatch.h"
 #include "operators/lambda_kernel.h"
+#include "operators/nan.h"
 #include "operators/registry.h"
 #include "operators/window.h"
 
@@ -39,15 +40,6 @@ Status infer_pool(ShapeContext& context) {
     return status;
   }
   return context.set(1, std::move(dims));
-}
-
-template <class T>
-bool is_nan(T value) {
-  if constexpr (kIsFloating<T>) {
-    return std::isnan(static_cast<ComputeType<T>>(value));
-  } else {
-    return false;
-  }
 }
 
 template <class T>
@@ -175,7 +167,7 @@ Result<std::unique_ptr<Kernel>> global_kernel(KernelContext& context) {
         for (std::int64_t i = 0; i < image; ++i) {
           const A value = static_cast<A>(x[i]);
           sum += static_cast<double>(value);
-          max = value > max || value != value ? value : max;
+          max = value > max || is_nan(value) ? value : max;
         }
         y[n] = static_cast<T>(average ? static_cast<A>(sum / static_cast<double>(image)) : max);
       }

@@ -1,5 +1,6 @@
 // ArgMax, ArgMin and TopK.
 #include <algorithm>
+#include <cmath>
 
 #include "operators/dispatch.h"
 #include "operators/registry.h"
@@ -22,8 +23,8 @@ Along along(const Dims& dims, std::int64_t axis) {
 template <class T>
 bool above(T a, T b) {
   if constexpr (std::is_floating_point_v<T>) {
-    if (a != a || b != b) {
-      return a != a && b == b;
+    if (std::isnan(a) || std::isnan(b)) {
+      return !std::isnan(b);
     }
   }
   return a > b;
@@ -31,8 +32,8 @@ bool above(T a, T b) {
 template <class T>
 bool below(T a, T b) {
   if constexpr (std::is_floating_point_v<T>) {
-    if (a != a || b != b) {
-      return a != a && b == b;
+    if (std::isnan(a) || std::isnan(b)) {
+      return !std::isnan(b);
     }
   }
   return a < b;

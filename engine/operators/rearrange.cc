@@ -53,6 +53,7 @@ Result<std::unique_ptr<Kernel>> cum_sum_kernel(KernelContext& context) {
         C sum{};
         for (std::int64_t i = 0; i < length; ++i) {
           const std::int64_t at = start + (reverse ? length - 1 - i : i) * inner;
+          // NOLINTNEXTLINE(bugprone-signed-char-misuse): int8 is a number
           const C value = static_cast<C>(run.inputs[0].as<T>()[at]);
           run.outputs[0].out<T>()[at] = static_cast<T>(exclusive ? sum : sum + value);
           sum += value;

@@ -6,6 +6,7 @@
 #include "operators/broadcast.h"
 #include "operators/dispatch.h"
 #include "operators/lambda_kernel.h"
+#include "operators/nan.h"
 #include "operators/registry.h"
 
 namespace sluice::engine {
@@ -98,13 +99,13 @@ struct Multiply {
 struct TakeMax {
   template <class A>
   static A step(A most, A x) {
-    return x > most || x != x ? x : most;  // NaN stays
+    return x > most || is_nan(x) ? x : most;  // NaN stays
   }
 };
 struct TakeMin {
   template <class A>
   static A step(A least, A x) {
-    return x < least || x != x ? x : least;
+    return x < least || is_nan(x) ? x : least;
   }
 };
 
@@ -122,7 +123,7 @@ template <class T, class A>
 void load(const void* data, std::int64_t at, std::int64_t count, A* values) {
   const T* in = static_cast<const T*>(data) + at;
   for (std::int64_t i = 0; i < count; ++i) {
-    values[i] = static_cast<A>(in[i]);
+    values[i] = static_cast<A>(in[i]);  // NOLINT(bugprone-signed-char-misuse): int8 is a number
   }
 }
 

@@ -101,8 +101,9 @@ class RoiAlignKernel final : public Kernel {
       for (std::int64_t c = 0; c < roi_.channels; ++c) {
         const T* plane = run.inputs[0].as<T>() + (image * roi_.channels + c) * roi_.height * roi_.width;
         for (std::int64_t bin = 0; bin < roi_.rows * roi_.columns; ++bin) {
-          const double y = top + static_cast<double>(bin / roi_.columns) * bin_height;
-          const double x = left + static_cast<double>(bin % roi_.columns) * bin_width;
+          const std::int64_t row = bin / roi_.columns, column = bin % roi_.columns;
+          const double y = top + static_cast<double>(row) * bin_height;
+          const double x = left + static_cast<double>(column) * bin_width;
           *out++ = static_cast<T>(static_cast<ComputeType<T>>(pool(plane, y, x, bin_height, bin_width, ny, nx)));
         }
       }

@@ -132,7 +132,7 @@ Groups groups_of(const Node& node, const Tensor& tensor) {
         const std::int64_t bt = (o * groups.slices + b) * groups.inner + i;
         if (floats) {
           const double x = tensor.as_double(at), y = tensor.as_double(bt);
-          const bool x_nan = x != x, y_nan = y != y;  // NaN stands last
+          const bool x_nan = std::isnan(x), y_nan = std::isnan(y);  // NaN stands last
           if (x_nan != y_nan || x < y || x > y) {
             return x_nan != y_nan ? (y_nan ? -1 : 1) : x < y ? -1 : 1;
           }

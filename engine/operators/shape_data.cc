@@ -117,7 +117,8 @@ Status infer_range(ShapeContext& context) {
   } else if (delta.as_int(0) != 0) {
     const auto span = static_cast<__int128>(limit.as_int(0)) - start.as_int(0);
     const __int128 step = delta.as_int(0);
-    count = static_cast<double>((span + step - (step > 0 ? 1 : -1)) / step);
+    const __int128 steps = (span + step - (step > 0 ? 1 : -1)) / step;
+    count = static_cast<double>(steps);
   }
   constexpr double kMost = 1ll << 40;  // far above any limit of memory
   if (!(count <= kMost) || delta.as_double(0) == 0) {
@@ -132,6 +133,7 @@ Result<std::unique_ptr<Kernel>> range_kernel(KernelContext& context) {
     using T = typename decltype(tag)::type;
     return make_kernel([count](const KernelRun& run) {
       using C = std::conditional_t<kIsFloating<T>, double, std::uint64_t>;  // integers wrap
+      // NOLINTNEXTLINE(bugprone-signed-char-misuse): int8 is a number
       const C start = static_cast<C>(*run.inputs[0].as<T>()), delta = static_cast<C>(*run.inputs[2].as<T>());
       T* out = run.outputs[0].out<T>();
       for (std::int64_t i = 0; i < count; ++i) {
@@ -150,8 +152,9 @@ R convert(T value) {
     return value != T{0};
   } else if constexpr (std::is_integral_v<R> && std::is_floating_point_v<T>) {
     constexpr auto kLeast = static_cast<T>(std::numeric_limits<R>::lowest());
-    constexpr auto kBeyond = static_cast<T>(std::numeric_limits<R>::max() / 2 + 1) * T{2};
-    return value != value     ? R{0}
+    constexpr R kHalf = std::numeric_limits<R>::max() / 2 + 1;
+    constexpr auto kBeyond = static_cast<T>(kHalf) * T{2};
+    return std::isnan(value)  ? R{0}
            : value < kLeast   ? std::numeric_limits<R>::lowest()
            : value >= kBeyond ? std::numeric_limits<R>::max()
                               : static_cast<R>(value);

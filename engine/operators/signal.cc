@@ -41,8 +41,9 @@ Store store_for(DType dtype) {
         if constexpr (kIsFloating<T>) {
           return static_cast<T>(static_cast<ComputeType<T>>(x));
         } else {
-          return static_cast<T>(std::clamp(x, static_cast<double>(std::numeric_limits<T>::lowest()),
-                                           static_cast<double>(std::numeric_limits<T>::max() / 2)));
+          constexpr T kMost = std::numeric_limits<T>::max() / 2;
+          return static_cast<T>(
+              std::clamp(x, static_cast<double>(std::numeric_limits<T>::lowest()), static_cast<double>(kMost)));
         }
       });
     };
