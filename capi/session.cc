@@ -1,4 +1,5 @@
 #include <cstdint>
+#include <cstring>
 
 #include "error.h"
 #include "handles.h"
@@ -42,7 +43,10 @@ int sluice_session_set_input(sluice_session* session, const char* name, sluice_d
                                                        : name == nullptr  ? "name"
                                                                           : "dims");
     }
-    const auto number = static_cast<std::uint32_t>(dtype);
+    // A C caller may pass any number; one that the enumeration lacks must not be read as one of it.
+    std::uint32_t number = 0;
+    static_assert(sizeof number == sizeof dtype);
+    std::memcpy(&number, &dtype, sizeof number);
     const auto type = number <= UINT8_MAX ? static_cast<engine::DType>(number) : engine::DType::kUndefined;
     const std::size_t size = engine::dtype_bytes(type);
     if (size == 0) {
