@@ -144,7 +144,7 @@ Result<Array> read_npy_file(const std::string& path) {
   if (file == nullptr || fstat(fileno(file.get()), &info) != 0) {
     return Status::error(Code::kNotFound, "%s: %s", path.c_str(), std::strerror(errno));
   }
-  auto array = read_npy([&](char* to, std::size_t size) { return std::fread(to, 1, size, file.get()); },
+  auto array = read_npy([&](char* to, std::size_t size) { return size == 0 ? 0 : std::fread(to, 1, size, file.get()); },
                         static_cast<std::uint64_t>(info.st_size));
   return array.ok() ? std::move(array) : in_file(path, array.status());
 }
@@ -180,7 +180,7 @@ Status write_npy_file(const std::string& path, const engine::TensorView& view) {
   }
   std::FILE* file = std::fopen(path.c_str(), "wbe");
   bool ok = file != nullptr && std::fwrite(header->data(), 1, header->size(), file) == header->size() &&
-            std::fwrite(view.data, 1, view.bytes, file) == view.bytes;
+            (view.bytes == 0 || std::fwrite(view.data, 1, view.bytes, file) == view.bytes);
   const int reason = errno;
   ok = (file == nullptr || std::fclose(file) == 0) && ok;
   return ok ? Status()

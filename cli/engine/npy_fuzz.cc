@@ -11,7 +11,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const auto array = sluice::cli::read_npy(
       [&](char* to, std::size_t wanted) {
         const std::size_t got = std::min(wanted, size - at);
-        std::memcpy(to, data + at, got);
+        if (got > 0) std::memcpy(to, data + at, got);
         at += got;
         return got;
       },
