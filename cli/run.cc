@@ -1,4 +1,6 @@
 // sluice run: one command, or the jobs of a TOML file.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <string>
 #include <vector>
@@ -9,6 +11,7 @@
 #include "runner.h"
 #include "sluice/base/clock.h"
 #include "sluice/base/units.h"
+#include "sluice/board.h"
 #include "verbs.h"
 
 namespace sluice::cli {
@@ -75,7 +78,8 @@ int run_verb(std::vector<std::string> args) {
       app.add_option("--leave-below", texts.leave_below, "Part of the GPU's time that jobs below get at least (0)")
           ->option_text("PERCENT"),
       app.add_option("--linger", texts.linger,
-                     "How long jobs below stay held after the last work: auto (100us) or a duration")
+                     fmt::format("How long jobs below stay held after the last work: auto ({}us) or a duration",
+                                 board::kDefaultLingerNs / 1000))
           ->option_text("TIME"),
       app.add_option("-m,--memory", texts.memory, "Most GPU memory its processes may allocate together, each GPU")
           ->option_text("SIZE|%"),

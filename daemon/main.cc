@@ -1,4 +1,5 @@
 // sluiced, the program.
+#include <fmt/format.h>
 #include <limits.h>
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
@@ -82,9 +83,10 @@ int main(int argc, char** argv) {
   app.add_option("--idle-exit", arguments.idle_exit, "leave after so long without a job or a request (default 5s)");
   app.add_option("--quantum", arguments.quantum,
                  "longest work of a lower-priority job between two gates, such as 100us (default: the board's)");
-  app.add_option(
-      "--linger", arguments.linger,
-      "how long a job keeps holding others after its last work, such as 2ms, or auto (100us; default: the board's)");
+  app.add_option("--linger", arguments.linger,
+                 fmt::format("how long a job keeps holding others after its last work, such as 2ms, or auto ({}us; "
+                             "default: the board's)",
+                             board::kDefaultLingerNs / 1000));
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

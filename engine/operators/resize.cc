@@ -386,28 +386,21 @@ void register_resize(Registry& registry) {
                 .infer = infer_resize,
                 .kernel = resize_kernel,
                 .check = check_resize});
-  registry.add({.op = "Upsample",
-                .first = 9,
-                .last = 9,
-                .inputs = "X:T, scales:F",
-                .outputs = "Y:T",
-                .attributes = "mode:string",
-                .types = {{"T", kAllTypes}, {"F", kFloat32}},
-                .shape_inputs = {1},
-                .infer = infer_resize,
-                .kernel = resize_kernel,
-                .check = check_resize});
-  registry.add({.op = "Resize",
-                .first = 10,
-                .last = 10,
-                .inputs = "X:T, scales:F",
-                .outputs = "Y:T",
-                .attributes = "mode:string",
-                .types = {{"T", kAllTypes}, {"F", kFloat32}},
-                .shape_inputs = {1},
-                .infer = infer_resize,
-                .kernel = resize_kernel,
-                .check = check_resize});
+  const auto with_scales = [&](const char* op, int opset) {
+    registry.add({.op = op,
+                  .first = opset,
+                  .last = opset,
+                  .inputs = "X:T, scales:F",
+                  .outputs = "Y:T",
+                  .attributes = "mode:string",
+                  .types = {{"T", kAllTypes}, {"F", kFloat32}},
+                  .shape_inputs = {1},
+                  .infer = infer_resize,
+                  .kernel = resize_kernel,
+                  .check = check_resize});
+  };
+  with_scales("Upsample", 9);
+  with_scales("Resize", 10);
   registry.add({.op = "Resize",
                 .first = 11,
                 .inputs = "X:T, roi:R?, scales:F?, sizes:I?",

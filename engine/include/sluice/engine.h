@@ -6,8 +6,9 @@
 //   (*session)->run();
 //   auto y = (*session)->output("y");
 //
-// Supported: ONNX operator sets 7 to 17, dense tensors. What is not supported is refused when the model is loaded or,
-// where it depends on shapes, at the first run with such shapes; nothing is ignored.
+// Supported: ONNX operator sets 7 to 17, older ones where set 7 changed nothing, dense tensors. What is not supported
+// is refused when the model is loaded or, where it depends on shapes, at the first run with such shapes; nothing is
+// ignored.
 //
 // Thread safety: a Model may be used by any number of threads; a Session by one thread at a time. Sessions of one model
 // share its weights.
