@@ -217,6 +217,14 @@ TEST_F(ShimTest, ABurstThatBeginsWithACopyTakesTheGpuOver) {
   EXPECT_EQ(free_after_burst(false), before) << "there is nobody below to take it from";
   add_other(kBelow);
   EXPECT_EQ(free_after_burst(true), before) << "the kernel does it";
+  freeze();
+  static const unsigned kSix = 6;
+  EXPECT_EQ(shim().copy_to_device_async(word, &kSix, sizeof kSix, stream()), CUDA_SUCCESS);
+  thaw();
+  EXPECT_EQ(shim().synchronize(stream()), CUDA_SUCCESS);
+  std::size_t free = 0, total = 0;
+  EXPECT_EQ(driver().mem_info(&free, &total), CUDA_SUCCESS);
+  EXPECT_EQ(free, before) << "a job above has it";
   const std::size_t after = free_after_burst(false);
   EXPECT_LT(after, before);
   EXPECT_EQ(free_after_burst(false), after) << "the same word again";

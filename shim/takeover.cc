@@ -28,7 +28,8 @@ void prepare(CUcontext context) {
 }  // namespace
 
 void take_over(const StreamState& stream, cuda_abi::Kind kind) {
-  if (kind == cuda_abi::Kind::kKernel || any_capture() || !claim_lock.try_lock()) return;
+  const bool is_held = stream.session.load()->self->gate.load() != 0;  // by a job above: the GPU is not to be had
+  if (is_held || kind == cuda_abi::Kind::kKernel || any_capture() || !claim_lock.try_lock()) return;
   const CUcontext context = stream.context.load();
   if (claim.context == nullptr) prepare(context);
   if (claim.context == context && claim.stream != nullptr) real.memset_d32_async(claim.word, 0, 1, claim.stream);

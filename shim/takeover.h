@@ -16,8 +16,8 @@ namespace sluice::shim {
 
 struct StreamState;
 
-// Enqueues the memset, unless work of that kind starts the switch by itself. REQUIRES: the calling thread has just
-// closed gates below, and is about to submit that work to `stream`, which is not capturing.
+// Enqueues the memset, unless this job is held itself or work of that kind starts the switch. REQUIRES: the calling
+// thread has just closed gates below, and is about to submit that work to `stream`, which is not capturing.
 void take_over(const StreamState& stream, cuda_abi::Kind kind);
 // A context is about to go, and what was made in it with it; null: every context.
 void forget_takeover(CUcontext context);
