@@ -84,13 +84,6 @@ ValueId Graph::add_constant(std::string value_name, Tensor tensor) {
 
 bool Graph::is_output(ValueId id) const { return std::find(outputs.begin(), outputs.end(), id) != outputs.end(); }
 
-void Graph::replace_uses(ValueId from, ValueId to) {
-  for (Node& node : nodes) {
-    std::replace(node.inputs.begin(), node.inputs.end(), from, to);
-  }
-  std::replace(outputs.begin(), outputs.end(), from, to);
-}
-
 std::size_t Graph::remove_dead() {
   std::vector<bool> needed(values.size(), false);
   for (const ValueId id : outputs) {

@@ -87,8 +87,6 @@ struct Graph {
   bool is_output(ValueId id) const;
   bool is_constant(ValueId id) const { return id != kNoValue && value(id).constant.has_value(); }
 
-  // Every use of `from`, outputs included, becomes one of `to`.
-  void replace_uses(ValueId from, ValueId to);
   // Drops nodes whose results nobody uses, and the constants of values that nobody uses. Returns how many nodes went.
   std::size_t remove_dead();
 };

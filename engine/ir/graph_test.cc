@@ -39,14 +39,6 @@ TEST(GraphTest, KeepsAnOutputEvenIfNodesUseIt) {
   EXPECT_EQ(graph.remove_dead(), 0u);
 }
 
-TEST(GraphTest, ReplacesUsesInNodesAndOutputs) {
-  Graph graph = make_graph();
-  const ValueId b = graph.outputs[0], x = graph.inputs[0];
-  graph.replace_uses(b, x);
-  EXPECT_EQ(graph.outputs[0], x);
-  EXPECT_EQ(graph.remove_dead(), 3u);
-}
-
 TEST(UsesTest, ASoleUserIsNoneForOutputsAndForValuesWithSeveralUsers) {
   Graph graph = make_graph();
   const ValueId x = graph.inputs[0], a = graph.nodes[0].outputs[0], b = graph.outputs[0];
