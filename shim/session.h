@@ -53,7 +53,9 @@ inline constexpr std::uint32_t kMarkers = 64;  // in flight, a stream
 
 struct StreamState {
   std::atomic<std::uintptr_t> key{0};  // the handle, or for the default streams a value made from context and thread
-  CUstream handle = nullptr;           // explicit: never the null handle, whose meaning depends on the entry point
+  // Explicit: never the null handle, whose meaning depends on the entry point. Atomic, as are its neighbours: a wait can
+  // still read the state of a stream that went while another takes it.
+  std::atomic<CUstream> handle{nullptr};
   // Atomic, because who looks at all streams may look at one that is just being given to a new stream.
   std::atomic<CUcontext> context{nullptr};
   std::atomic<Session*> session{nullptr};  // null: this GPU is not managed
