@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "completion.h"
 #include "output.h"
 #include "probe.h"
 #include "sluice/base/status.h"
@@ -34,6 +35,7 @@ int main_of(const std::vector<std::string>& args) {
   std::string name = args[0];
   std::vector<std::string> rest(args.begin() + 1, args.end());
   if (name == kProbeVerb && rest.size() == 1) return probe(rest[0]);
+  if (name == kCompleteVerb) return complete(std::move(rest));
   if (name == "--version" || name == "-V") name = "version";
   if (name == "help" || name == "--help" || name == "-h") {
     if (rest.empty()) {

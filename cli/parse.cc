@@ -2,6 +2,7 @@
 #include <cstdio>
 #include <memory>
 
+#include "completion.h"
 #include "output.h"
 #include "sluice/base/status.h"
 #include "suggest.h"
@@ -39,6 +40,10 @@ std::string one_line(std::string text) {
 void set_usage(CLI::App& app, const char* usage) { app.formatter(std::make_shared<UsageFormatter>(usage)); }
 
 std::optional<int> parse(CLI::App& app, std::vector<std::string> args) {
+  if (!args.empty() && args.front() == kCompleteVerb) {
+    complete_options(app, {args.begin() + 1, args.end()});
+    return kExitOk;
+  }
   app.allow_extras();
   app.get_formatter()->column_width(34);
   std::reverse(args.begin(), args.end());
