@@ -11,12 +11,18 @@ PYTHON ?= python3
 
 # What a user runs; the tests are built by `make test`.
 PROGRAMS := sluice sluiced bench_contention example_latency example_throughput \
-  sluice_shim sluice_emulator sluice_emulator_nvml sluice_engine_program sluice_capi
+  sluice_shim sluice_shim_nvml sluice_emulator sluice_emulator_nvml sluice_engine_program sluice_capi
 
-.PHONY: build test demo conformance lint format asan tsan fuzz clean help
+.PHONY: build dist install test demo conformance lint format asan tsan fuzz clean help
 
 build: build/build.ninja ## build the programs into build/bin (installs what is missing first)
 	@cmake --build build -j $(JOBS) --target $(PROGRAMS)
+
+dist: build/build.ninja .deps/dist.stamp ## the release: build/dist/sluice-VERSION-linux-x86_64.tar.gz, which runs anywhere it is unpacked
+	@scripts/dist --jobs $(JOBS)
+
+install: dist ## installs that release into PREFIX (~/.local, for root /usr/local); scripts/install --uninstall removes it
+	@scripts/install $(if $(PREFIX),--prefix "$(PREFIX)")
 
 test: build/build.ninja .deps/test.stamp ## build everything and run all tests
 	@cmake --build build -j $(JOBS)
