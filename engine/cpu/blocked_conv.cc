@@ -311,6 +311,9 @@ Result<std::unique_ptr<Kernel>> make(KernelContext& context) {
   if (context.node().get_int("group", 1) != 1) {
     return make_depthwise(context, shape);
   }
+  if (context.node().get_int("winograd", 0) != 0) {
+    return make_winograd(context, shape);
+  }
   const Tensor* weights = context.constant(1);
   auto kernel = std::make_unique<DenseConv>(shape, activation_of(context.node()), context.threads());
   auto packed = context.packed_weights()->get(*weights, shape.plain ? "conv:rows:16" : "conv:8:16", [&] {

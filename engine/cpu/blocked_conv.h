@@ -23,5 +23,7 @@ Result<std::shared_ptr<float>> allocate_floats(std::size_t count);
 std::vector<float> padded_bias(const Tensor* tensor, std::int64_t count);
 
 Result<std::unique_ptr<Kernel>> make_depthwise(KernelContext& context, const ConvShape& shape);
+// REQUIRES: 3 x 3, stride 1, dilation 1, not plain.
+Result<std::unique_ptr<Kernel>> make_winograd(KernelContext& context, const ConvShape& shape);
 
 }  // namespace sluice::engine::cpu

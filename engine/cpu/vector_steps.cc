@@ -123,6 +123,16 @@ SLUICE_UNARY(Sqrt, _mm256_sqrt_ps(x))
 
 }  // namespace
 
+void activate_run(const Activation& with, float* y, std::int64_t count) {
+  if (with.kind != ActivationKind::kNone) {
+    run_activation(with, {RunOperand::Kind::kDense, y}, y, count);
+  }
+}
+
+void add_run(const float* x, float* y, std::int64_t count) {
+  binary(Add(), {RunOperand::Kind::kDense, x}, {RunOperand::Kind::kDense, y}, y, count);
+}
+
 void run_step(const Step& step, RunOperand a, RunOperand b, float* y, std::int64_t count) {
   switch (step.op) {
     case StepOp::kAdd:

@@ -19,4 +19,8 @@ struct RunOperand {
 // start.
 void run_step(const Step& step, RunOperand a, RunOperand b, float* y, std::int64_t count);
 
+// In place. REQUIRES: has_avx2().
+void activate_run(const Activation& with, float* y, std::int64_t count);
+void add_run(const float* x, float* y, std::int64_t count);
+
 }  // namespace sluice::engine::cpu
