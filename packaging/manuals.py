@@ -18,6 +18,8 @@ PAGES = {
     "optimize.md": ("sluice-optimize", 1, None),
     "jobs.md": ("sluice-jobs", 5, "several jobs in one TOML file"),
     "environment.md": ("sluice-environment", 7, "variables that Sluice reads and sets"),
+    "verify.md": ("sluice-verify", 7, "how to see that it works"),
+    "limits.md": ("sluice-limits", 7, "what Sluice does not do and does not promise"),
     "concepts.md": ("sluice-concepts", 7, "what Sluice's words mean"),
     "troubleshooting.md": ("sluice-troubleshooting", 7, "what to do when something looks wrong, by symptom"),
     "control.md": ("sluiced", 8, "takes turns among Sluice's jobs of equal priority, and cleans up"),

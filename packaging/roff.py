@@ -89,7 +89,7 @@ def convert(markdown, level=2, link=lambda text, target: text):
             at, started = end + 1, True
         elif heading:
             flush()
-            title = inline(heading[2], link).replace("\\fB", "").replace("\\fR", "")
+            title = inline(heading[2], link).replace("\\fB", "").replace("\\%", "").replace("\\fR", "").replace('"', "\\(dq")
             out.append(f".SH {title.upper()}" if len(heading[1]) <= level and "\\" not in title else
                        f".SH {title}" if len(heading[1]) <= level else f".SS {title}")
             started = False

@@ -115,6 +115,7 @@ class Roff(unittest.TestCase):
 
     def test_headings(self):
         self.expect("## One\ntext\n### Two\ntext", ".SH ONE", "text", ".SS Two", "text")
+        self.expect('### "a" `b`', ".SS \\(dqa\\(dq b")
 
     def test_a_table_is_a_list(self):
         self.expect("| option | meaning |\n| --- | --- |\n| `-a` | `x\\|y` or `p|q` |", ".TP", "\\fB\\%\\-a\\fR", "\\fB\\%x|y\\fR or \\fB\\%p|q\\fR")
