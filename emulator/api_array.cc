@@ -42,7 +42,7 @@ std::size_t bytes_of(const CUDA_ARRAY3D_DESCRIPTOR& d) {
 }
 
 CUresult create(CUarray* out, const CUDA_ARRAY3D_DESCRIPTOR& description, unsigned levels) {
-  Call call;
+  Call call(true, true);
   if (call.error != CUDA_SUCCESS) return call.error;
   constexpr unsigned kKnown = CUDA_ARRAY3D_LAYERED | CUDA_ARRAY3D_CUBEMAP | CUDA_ARRAY3D_SURFACE_LDST;
   if (out == nullptr || description.Width == 0) return CUDA_ERROR_INVALID_VALUE;
@@ -67,7 +67,7 @@ Array* find(CUarray handle, bool mipmapped) {
 }
 
 CUresult destroy(CUarray handle, bool mipmapped) {
-  Call call;
+  Call call(true, true);
   if (call.error != CUDA_SUCCESS) return call.error;
   const Array* array = find(handle, mipmapped);
   if (array == nullptr || array->part) return CUDA_ERROR_INVALID_HANDLE;

@@ -1,5 +1,5 @@
 // Contexts: created, destroyed, made current, asked.
-#include "state.h"
+#include "work.h"
 
 using namespace sluice::emulator;
 
@@ -109,6 +109,7 @@ EMU_API CUresult cuCtxGetDevice_v2(CUdevice* dev, CUcontext context) {
 EMU_API CUresult cuCtxSynchronize() {
   Call call;
   if (call.error != CUDA_SUCCESS) return call.error;
+  if (CUresult e = forbid_waiting(call.context); e != CUDA_SUCCESS) return e;
   wait_idle(call.context, call.lock);
   return call.context->error;
 }
@@ -118,6 +119,7 @@ EMU_API CUresult cuCtxSynchronize_v2(CUcontext context) {
   if (call.error != CUDA_SUCCESS) return call.error;
   Context* at = context == nullptr ? call.context : known(context);
   if (at == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+  if (CUresult e = forbid_waiting(at); e != CUDA_SUCCESS) return e;
   wait_idle(at, call.lock);
   return at->error;
 }

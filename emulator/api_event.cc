@@ -2,6 +2,7 @@
 #include <cstring>
 
 #include "both.h"
+#include "graph.h"
 #include "sluice/base/clock.h"
 
 using namespace sluice::emulator;
@@ -29,10 +30,22 @@ CUevent add_event(std::shared_ptr<Event> event) {
   return handle;
 }
 
-CUresult record(bool per_thread, CUevent event, CUstream stream) {
-  EMU_STREAM(stream);
+// What lies between a captured record and a captured wait is an edge of the graph; with `external`, both are nodes.
+CUresult capture_event(Stream* stream, CUgraphNodeType type, CUevent event) {
+  Node* node = nullptr;
+  const CUresult result = capture_node(stream, type, &node);
+  if (node != nullptr) node->event = event;
+  return result;
+}
+
+CUresult record(bool per_thread, CUevent event, CUstream stream, bool external) {
+  EMU_SUBMIT(stream);
   std::shared_ptr<Event> found = find_event(event);
   if (found == nullptr || found->context->device != at->context->device) return CUDA_ERROR_INVALID_HANDLE;
+  if (at->capture != nullptr && external) return capture_event(at, CU_GRAPH_NODE_TYPE_EVENT_RECORD, event);
+  found->capture = at->capture;
+  found->tips = at->tips;
+  if (at->capture != nullptr) return CUDA_SUCCESS;
   auto op = std::make_unique<Op>();
   op->kind = Op::Kind::kRecord;
   if (found->ipc != nullptr) {
@@ -48,14 +61,39 @@ CUresult record(bool per_thread, CUevent event, CUstream stream) {
 
 CUresult record_with_flags(bool per_thread, CUevent event, CUstream stream, unsigned flags) {
   if (flags > CU_EVENT_RECORD_EXTERNAL) return CUDA_ERROR_INVALID_VALUE;
-  return record(per_thread, event, stream);
+  return record(per_thread, event, stream, flags == CU_EVENT_RECORD_EXTERNAL);
+}
+CUresult record_plain(bool per_thread, CUevent event, CUstream stream) {
+  return record(per_thread, event, stream, false);
+}
+
+// Where the event or the stream belongs to a capture.
+CUresult captured_wait(Stream* stream, CUevent handle, const Event& event, bool external) {
+  if (stream->capture != nullptr && external) return capture_event(stream, CU_GRAPH_NODE_TYPE_WAIT_EVENT, handle);
+  if (event.capture == nullptr) {
+    stream->capture->is_valid = false;
+    return CUDA_ERROR_STREAM_CAPTURE_ISOLATION;
+  }
+  if (event.capture->streams.empty()) return CUDA_ERROR_CAPTURED_EVENT;  // its capture has ended
+  if (stream->capture != nullptr && stream->capture != event.capture) {
+    stream->capture->is_valid = event.capture->is_valid = false;
+    return CUDA_ERROR_STREAM_CAPTURE_MERGE;
+  }
+  if (stream->legacy) {
+    event.capture->is_valid = false;
+    return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
+  }
+  join_capture(stream, event.capture, event.tips);
+  return CUDA_SUCCESS;
 }
 
 CUresult stream_wait(bool per_thread, CUstream stream, CUevent event, unsigned flags) {
-  EMU_STREAM(stream);
+  EMU_SUBMIT(stream);
   if (flags > CU_EVENT_WAIT_EXTERNAL) return CUDA_ERROR_INVALID_VALUE;
   std::shared_ptr<Event> found = find_event(event);
   if (found == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  if (at->capture != nullptr || found->capture != nullptr)
+    return captured_wait(at, event, *found, flags == CU_EVENT_WAIT_EXTERNAL);
   const std::uint64_t number = event_recorded(*found);
   if (event_done(*found, number)) return CUDA_SUCCESS;  // never recorded counts as done
   auto op = std::make_unique<Op>();
@@ -100,18 +138,20 @@ EMU_API CUresult cuEventDestroy_v2(CUevent event) {
 }
 
 EMU_API CUresult cuEventQuery(CUevent event) {
-  Call call;
+  Call call(true, true);
   if (call.error != CUDA_SUCCESS) return call.error;
   const std::shared_ptr<Event> found = find_event(event);
   if (found == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  if (found->capture != nullptr) return CUDA_ERROR_CAPTURED_EVENT;
   return event_done(*found, event_recorded(*found)) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 }
 
 EMU_API CUresult cuEventSynchronize(CUevent event) {
-  Call call;
+  Call call(true, true);
   if (call.error != CUDA_SUCCESS) return call.error;
   const std::shared_ptr<Event> found = find_event(event);
   if (found == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  if (found->capture != nullptr) return CUDA_ERROR_CAPTURED_EVENT;
   const std::uint64_t number = event_recorded(*found);
   State& s = state();
   if (found->ipc == nullptr) {
@@ -136,6 +176,7 @@ EMU_API CUresult cuEventElapsedTime_v2(float* milliseconds, CUevent start, CUeve
   if (from == nullptr || to == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   if (milliseconds == nullptr) return CUDA_ERROR_INVALID_VALUE;
   for (const auto& event : {from, to}) {
+    if (event->capture != nullptr) return CUDA_ERROR_CAPTURED_EVENT;
     if ((event->flags & CU_EVENT_DISABLE_TIMING) != 0 || event_recorded(*event) == 0) return CUDA_ERROR_INVALID_HANDLE;
     if (!event_done(*event, event_recorded(*event))) return CUDA_ERROR_NOT_READY;
   }
@@ -148,7 +189,7 @@ EMU_API CUresult cuEventElapsedTime(float* milliseconds, CUevent start, CUevent 
   return cuEventElapsedTime_v2(milliseconds, start, end);
 }
 
-EMU_BOTH(cuEventRecord, record, (CUevent e, CUstream s), (e, s))
+EMU_BOTH(cuEventRecord, record_plain, (CUevent e, CUstream s), (e, s))
 EMU_BOTH(cuEventRecordWithFlags, record_with_flags, (CUevent e, CUstream s, unsigned f), (e, s, f))
 EMU_BOTH(cuStreamWaitEvent, stream_wait, (CUstream s, CUevent e, unsigned f), (s, e, f))
 

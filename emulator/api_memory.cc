@@ -8,7 +8,7 @@
 using namespace sluice::emulator;
 
 EMU_API CUresult cuMemAlloc_v2(CUdeviceptr* address, std::size_t bytes) {
-  Call call;
+  Call call(true, true);
   if (call.error != CUDA_SUCCESS) return call.error;
   std::uint64_t at = 0;
   if (address == nullptr) return CUDA_ERROR_INVALID_VALUE;
@@ -27,7 +27,7 @@ EMU_API CUresult cuMemAllocPitch_v2(CUdeviceptr* address, std::size_t* pitch, st
 }
 
 EMU_API CUresult cuMemAllocManaged(CUdeviceptr* address, std::size_t bytes, unsigned flags) {
-  Call call;
+  Call call(true, true);
   if (call.error != CUDA_SUCCESS) return call.error;
   if (address == nullptr || (flags != CU_MEM_ATTACH_GLOBAL && flags != CU_MEM_ATTACH_HOST)) {
     return CUDA_ERROR_INVALID_VALUE;
@@ -39,7 +39,7 @@ EMU_API CUresult cuMemAllocManaged(CUdeviceptr* address, std::size_t bytes, unsi
 }
 
 EMU_API CUresult cuMemFree_v2(CUdeviceptr address) {
-  Call call;
+  Call call(true, true);
   if (call.error != CUDA_SUCCESS) return call.error;
   if (address == 0) return CUDA_SUCCESS;
   auto at = state().device_memory.find(address);
@@ -75,7 +75,7 @@ EMU_API CUresult cuMemGetAddressRange_v2(CUdeviceptr* base, std::size_t* bytes, 
 // ---- pinned host memory ---------------------------------------------------------------------------------------
 
 EMU_API CUresult cuMemHostAlloc(void** pointer, std::size_t bytes, unsigned flags) {
-  Call call;
+  Call call(true, true);
   if (call.error != CUDA_SUCCESS) return call.error;
   const unsigned known = CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP | CU_MEMHOSTALLOC_WRITECOMBINED;
   if (pointer == nullptr || bytes == 0 || (flags & ~known) != 0) return CUDA_ERROR_INVALID_VALUE;
@@ -88,7 +88,7 @@ EMU_API CUresult cuMemHostAlloc(void** pointer, std::size_t bytes, unsigned flag
 EMU_API CUresult cuMemAllocHost_v2(void** pointer, std::size_t bytes) { return cuMemHostAlloc(pointer, bytes, 0); }
 
 EMU_API CUresult cuMemFreeHost(void* pointer) {
-  Call call;
+  Call call(true, true);
   if (call.error != CUDA_SUCCESS) return call.error;
   auto at = state().host_memory.find(reinterpret_cast<std::uint64_t>(pointer));
   if (at == state().host_memory.end() || !at->second.owned) return CUDA_ERROR_INVALID_VALUE;
@@ -101,7 +101,7 @@ EMU_API CUresult cuMemFreeHost(void* pointer) {
 }
 
 EMU_API CUresult cuMemHostRegister_v2(void* pointer, std::size_t bytes, unsigned flags) {
-  Call call;
+  Call call(true, true);
   if (call.error != CUDA_SUCCESS) return call.error;
   const unsigned known = CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP | CU_MEMHOSTREGISTER_READ_ONLY;
   if (pointer == nullptr || bytes == 0 || (flags & ~known) != 0) return CUDA_ERROR_INVALID_VALUE;
@@ -115,7 +115,7 @@ EMU_API CUresult cuMemHostRegister_v2(void* pointer, std::size_t bytes, unsigned
 }
 
 EMU_API CUresult cuMemHostUnregister(void* pointer) {
-  Call call;
+  Call call(true, true);
   if (call.error != CUDA_SUCCESS) return call.error;
   auto at = state().host_memory.find(reinterpret_cast<std::uint64_t>(pointer));
   if (at == state().host_memory.end() || at->second.owned) return CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;

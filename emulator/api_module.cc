@@ -320,10 +320,6 @@ EMU_API CUresult cuFuncLoad(CUfunction function) { return cuFuncSetCacheConfig(f
 
 namespace {
 
-struct Shape {
-  unsigned grid[3], block[3], shared;
-};
-
 // Copies the parameters out of either form in which a launch takes them. False when there are none that fit.
 bool gather(const Function& function, void** params, void** extra, std::vector<unsigned char>* out) {
   out->resize(function.param_bytes);
@@ -345,9 +341,11 @@ bool gather(const Function& function, void** params, void** extra, std::vector<u
   return true;
 }
 
-CUresult launch_shape(bool per_thread, CUfunction handle, const Shape& shape, CUstream stream, void** params,
-                      void** extra) {
-  EMU_STREAM(stream);
+}  // namespace
+
+namespace sluice::emulator {
+
+CUresult make_kernel(const void* handle, const Shape& shape, void** params, void** extra, Op* op) {
   const Function* function = find_function(handle);
   if (function == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   for (int i = 0; i < 3; ++i) {
@@ -358,18 +356,30 @@ CUresult launch_shape(bool per_thread, CUfunction handle, const Shape& shape, CU
       shape.shared > static_cast<unsigned>(function->max_dynamic_shared)) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  auto op = std::make_unique<Op>();
   op->kind = Op::Kind::kKernel;
   if (!gather(*function, params, extra, &op->kernel.params)) return CUDA_ERROR_INVALID_VALUE;
+  op->kernel.function = function;
+  op->kernel.shape = shape;
   op->kernel.kernel = function->kernel;
   op->kernel.offsets = function->offsets;
   const KernelCost cost = function->kernel->cost(KernelCall(op->kernel.params, op->kernel.offsets, nullptr, nullptr));
   const Settings& s = *state().settings;
-  op->cost_ns =
-      s.real(std::max({static_cast<double>(s.profile.launch_floor_ns), cost.fixed_ns,
-                       cost.bytes / s.profile.memory_bandwidth * 1e9, cost.operations / s.profile.flops_fp32 * 1e9}));
-  submit(at, std::move(op), call.lock);
+  op->work_ns = s.real(std::max(
+      {cost.fixed_ns, cost.bytes / s.profile.memory_bandwidth * 1e9, cost.operations / s.profile.flops_fp32 * 1e9}));
+  op->cost_ns = std::max(op->work_ns, s.real(static_cast<double>(s.profile.launch_floor_ns)));
   return CUDA_SUCCESS;
+}
+
+}  // namespace sluice::emulator
+
+namespace {
+
+CUresult launch_shape(bool per_thread, CUfunction handle, const Shape& shape, CUstream stream, void** params,
+                      void** extra) {
+  EMU_SUBMIT(stream);
+  Op op;
+  if (CUresult e = make_kernel(handle, shape, params, extra, &op); e != CUDA_SUCCESS) return e;
+  return put(at, std::move(op), call);
 }
 
 CUresult launch(bool per_thread, CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,

@@ -88,8 +88,9 @@ CUmemoryPool current_pool(int device) {
 }
 
 CUresult alloc_async(bool per_thread, CUdeviceptr* address, std::size_t bytes, CUstream stream) {
-  EMU_STREAM(stream);
+  EMU_SUBMIT(stream);
   if (address == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (CUresult e = forbid(at); e != CUDA_SUCCESS) return e;  // graphs have no memory nodes here
   std::uint64_t out = 0;
   Pool* pool = find_pool(current_pool(at->context->device));
   if (CUresult e = allocate(at->context, bytes, false, &out, pool); e != CUDA_SUCCESS) return e;
@@ -99,9 +100,10 @@ CUresult alloc_async(bool per_thread, CUdeviceptr* address, std::size_t bytes, C
 
 CUresult alloc_from_pool(bool per_thread, CUdeviceptr* address, std::size_t bytes, CUmemoryPool handle,
                          CUstream stream) {
-  EMU_STREAM(stream);
+  EMU_SUBMIT(stream);
   Pool* pool = find_pool(handle);
   if (address == nullptr || pool == nullptr || pool->device != at->context->device) return CUDA_ERROR_INVALID_VALUE;
+  if (CUresult e = forbid(at); e != CUDA_SUCCESS) return e;
   std::uint64_t out = 0;
   if (CUresult e = allocate(at->context, bytes, false, &out, pool); e != CUDA_SUCCESS) return e;
   *address = out;
@@ -109,14 +111,13 @@ CUresult alloc_from_pool(bool per_thread, CUdeviceptr* address, std::size_t byte
 }
 
 CUresult free_async(bool per_thread, CUdeviceptr address, CUstream stream) {
-  EMU_STREAM(stream);
+  EMU_SUBMIT(stream);
   const auto found = state().device_memory.find(address);
   if (found == state().device_memory.end() || found->second.block != nullptr) return CUDA_ERROR_INVALID_VALUE;
-  auto op = std::make_unique<Op>();
-  op->kind = Op::Kind::kFree;
-  op->address = address;
-  submit(at, std::move(op), call.lock);
-  return CUDA_SUCCESS;
+  Op op;
+  op.kind = Op::Kind::kFree;
+  op.address = address;
+  return put(at, std::move(op), call);
 }
 
 // The physical card behind a CUdevice, or -1.

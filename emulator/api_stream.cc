@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "both.h"
+#include "graph.h"
 
 using namespace sluice::emulator;
 
@@ -25,6 +26,7 @@ EMU_API CUresult cuStreamDestroy_v2(CUstream stream) {
   if (at == state().streams.end()) return CUDA_ERROR_INVALID_HANDLE;
   Stream* gone = at->second;
   state().streams.erase(at);
+  leave_capture(gone);
   gone->destroyed = true;
   kick(*gone->context->slot);
   return CUDA_SUCCESS;
@@ -34,6 +36,7 @@ namespace {
 
 CUresult synchronize(bool per_thread, CUstream stream) {
   EMU_STREAM(stream);
+  if (CUresult e = forbid(at); e != CUDA_SUCCESS) return e;
   Context* context = at->context;
   wait_done(at, at->submitted, call.lock);
   return context->error;
@@ -41,6 +44,7 @@ CUresult synchronize(bool per_thread, CUstream stream) {
 
 CUresult query(bool per_thread, CUstream stream) {
   EMU_STREAM(stream);
+  if (CUresult e = forbid(at); e != CUDA_SUCCESS) return e;
   if (at->completed < at->submitted) return CUDA_ERROR_NOT_READY;
   return at->context->error;
 }
@@ -86,121 +90,73 @@ CUresult get_device(bool per_thread, CUstream stream, CUdevice* device) {
   return CUDA_SUCCESS;
 }
 
-// ---- capture: not yet; every stream says so -------------------------------------------------------------------
-
-CUresult is_capturing(bool per_thread, CUstream stream, CUstreamCaptureStatus* status) {
-  EMU_STREAM(stream);
-  if (status == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  *status = CU_STREAM_CAPTURE_STATUS_NONE;
-  return CUDA_SUCCESS;
-}
-
-CUresult capture_info(bool per_thread, CUstream stream, CUstreamCaptureStatus* status, cuuint64_t* id) {
-  if (id != nullptr) *id = 0;
-  return is_capturing(per_thread, stream, status);
-}
-
-CUresult capture_info_v2(bool per_thread, CUstream stream, CUstreamCaptureStatus* status, cuuint64_t* id, CUgraph*,
-                         const CUgraphNode**, std::size_t* count) {
-  if (count != nullptr) *count = 0;
-  return capture_info(per_thread, stream, status, id);
-}
-
-CUresult capture_info_v3(bool per_thread, CUstream stream, CUstreamCaptureStatus* status, cuuint64_t* id,
-                         CUgraph* graph, const CUgraphNode** nodes, const CUgraphEdgeData**, std::size_t* count) {
-  return capture_info_v2(per_thread, stream, status, id, graph, nodes, count);
-}
-
 // ---- stream memory operations ---------------------------------------------------------------------------------
 
-bool is_word(CUdeviceptr address, std::size_t bytes) {
-  return address % bytes == 0 &&
-         (find_host_range(address, bytes) != nullptr || find_allocation(address, bytes) != nullptr);
-}
-
-CUresult memory_op(Stream* at, Call& call, bool wait, bool wide, CUdeviceptr address, cuuint64_t value,
+CUresult memory_op(bool per_thread, CUstream stream, bool wait, bool wide, CUdeviceptr address, cuuint64_t value,
                    unsigned flags) {
-  if (!is_word(address, wide ? 8 : 4)) return CUDA_ERROR_INVALID_VALUE;
-  const unsigned known = wait ? 3u | CU_STREAM_WAIT_VALUE_FLUSH : 0u | CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER;
-  if ((flags & ~known) != 0) return CUDA_ERROR_INVALID_VALUE;
-  auto op = std::make_unique<Op>();
-  op->kind = wait ? Op::Kind::kWaitValue : Op::Kind::kWriteValue;
-  op->word = reinterpret_cast<void*>(address);
-  op->wide = wide;
-  op->value = value;
-  op->compare = flags & 3u;
-  if (wait) op->cost_ns = state().settings->real(static_cast<double>(state().settings->profile.gate_wait_ns));
-  submit(at, std::move(op), call.lock);
-  return CUDA_SUCCESS;
+  EMU_SUBMIT(stream);
+  Op op;
+  if (CUresult e = make_memory_op(wait, wide, address, value, flags, &op); e != CUDA_SUCCESS) return e;
+  return put(at, std::move(op), call);
 }
 
 CUresult wait32(bool per_thread, CUstream stream, CUdeviceptr address, cuuint32_t value, unsigned flags) {
-  EMU_STREAM(stream);
-  return memory_op(at, call, true, false, address, value, flags);
+  return memory_op(per_thread, stream, true, false, address, value, flags);
 }
 CUresult wait64(bool per_thread, CUstream stream, CUdeviceptr address, cuuint64_t value, unsigned flags) {
-  EMU_STREAM(stream);
-  return memory_op(at, call, true, true, address, value, flags);
+  return memory_op(per_thread, stream, true, true, address, value, flags);
 }
 CUresult write32(bool per_thread, CUstream stream, CUdeviceptr address, cuuint32_t value, unsigned flags) {
-  EMU_STREAM(stream);
-  return memory_op(at, call, false, false, address, value, flags);
+  return memory_op(per_thread, stream, false, false, address, value, flags);
 }
 CUresult write64(bool per_thread, CUstream stream, CUdeviceptr address, cuuint64_t value, unsigned flags) {
-  EMU_STREAM(stream);
-  return memory_op(at, call, false, true, address, value, flags);
+  return memory_op(per_thread, stream, false, true, address, value, flags);
 }
 
 CUresult batch(bool per_thread, CUstream stream, unsigned count, CUstreamBatchMemOpParams* params, unsigned flags) {
-  EMU_STREAM(stream);
+  EMU_SUBMIT(stream);
   if (params == nullptr || count == 0 || count > 256 || flags != 0) return CUDA_ERROR_INVALID_VALUE;
+  std::vector<Op> ops;
   for (unsigned i = 0; i < count; ++i) {
-    const CUstreamBatchMemOpParams& p = params[i];
-    const bool wait = p.operation == CU_STREAM_MEM_OP_WAIT_VALUE_32 || p.operation == CU_STREAM_MEM_OP_WAIT_VALUE_64;
-    const bool write = p.operation == CU_STREAM_MEM_OP_WRITE_VALUE_32 || p.operation == CU_STREAM_MEM_OP_WRITE_VALUE_64;
-    const bool wide = p.operation == CU_STREAM_MEM_OP_WAIT_VALUE_64 || p.operation == CU_STREAM_MEM_OP_WRITE_VALUE_64;
-    CUresult result = CUDA_SUCCESS;
-    if (wait) {
-      const cuuint64_t value = wide ? p.waitValue.value64 : p.waitValue.value;
-      result = memory_op(at, call, true, wide, p.waitValue.address, value, p.waitValue.flags);
-    } else if (write) {
-      const cuuint64_t value = wide ? p.writeValue.value64 : p.writeValue.value;
-      result = memory_op(at, call, false, wide, p.writeValue.address, value, p.writeValue.flags);
-    } else if (p.operation != CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES && p.operation != CU_STREAM_MEM_OP_BARRIER) {
-      result = CUDA_ERROR_INVALID_VALUE;
-    }
-    if (result != CUDA_SUCCESS) return result;
+    Op op;
+    bool nothing = false;
+    if (CUresult e = make_memory_op(params[i], &op, &nothing); e != CUDA_SUCCESS) return e;
+    if (!nothing) ops.push_back(std::move(op));
   }
+  if (at->capture != nullptr) {  // one node, however many there are
+    Node* node = nullptr;
+    const CUresult result = capture_node(at, CU_GRAPH_NODE_TYPE_BATCH_MEM_OP, &node);
+    if (node != nullptr) node->ops = std::move(ops);
+    return result;
+  }
+  for (Op& op : ops) put(at, std::move(op), call);
   return CUDA_SUCCESS;
 }
 
 // ---- host functions -------------------------------------------------------------------------------------------
 
 CUresult launch_host(bool per_thread, CUstream stream, CUhostFn function, void* user) {
-  EMU_STREAM(stream);
+  EMU_SUBMIT(stream);
   if (function == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  auto op = std::make_unique<Op>();
-  op->kind = Op::Kind::kHost;
-  op->host = function;
-  op->user = user;
-  submit(at, std::move(op), call.lock);
-  return CUDA_SUCCESS;
+  Op op;
+  op.kind = Op::Kind::kHost;
+  op.host = function;
+  op.user = user;
+  return put(at, std::move(op), call);
 }
 
 CUresult add_callback(bool per_thread, CUstream stream, CUstreamCallback callback, void* user, unsigned flags) {
-  EMU_STREAM(stream);
+  EMU_SUBMIT(stream);
   if (callback == nullptr || flags != 0) return CUDA_ERROR_INVALID_VALUE;
-  auto op = std::make_unique<Op>();
-  op->kind = Op::Kind::kHost;
-  op->callback = callback;
-  op->user = user;
-  submit(at, std::move(op), call.lock);
-  return CUDA_SUCCESS;
+  Op op;
+  op.kind = Op::Kind::kHost;
+  op.callback = callback;
+  op.user = user;
+  return put(at, std::move(op), call);
 }
 
 }  // namespace
 
-#undef cuStreamGetCaptureInfo
 #undef cuStreamWaitValue32
 #undef cuStreamWaitValue64
 #undef cuStreamWriteValue32
@@ -215,15 +171,6 @@ EMU_BOTH(cuStreamGetId, get_id, (CUstream s, unsigned long long* id), (s, id))
 EMU_BOTH(cuStreamGetCtx, get_context, (CUstream s, CUcontext* c), (s, c))
 EMU_BOTH(cuStreamGetCtx_v2, get_context_v2, (CUstream s, CUcontext* c, CUgreenCtx* g), (s, c, g))
 EMU_BOTH(cuStreamGetDevice, get_device, (CUstream s, CUdevice* d), (s, d))
-EMU_BOTH(cuStreamIsCapturing, is_capturing, (CUstream s, CUstreamCaptureStatus* st), (s, st))
-EMU_BOTH(cuStreamGetCaptureInfo, capture_info, (CUstream s, CUstreamCaptureStatus* st, cuuint64_t* id), (s, st, id))
-EMU_BOTH(cuStreamGetCaptureInfo_v2, capture_info_v2,
-         (CUstream s, CUstreamCaptureStatus* st, cuuint64_t* id, CUgraph* g, const CUgraphNode** d, std::size_t* n),
-         (s, st, id, g, d, n))
-EMU_BOTH(cuStreamGetCaptureInfo_v3, capture_info_v3,
-         (CUstream s, CUstreamCaptureStatus* st, cuuint64_t* id, CUgraph* g, const CUgraphNode** d,
-          const CUgraphEdgeData** e, std::size_t* n),
-         (s, st, id, g, d, e, n))
 #define EMU_MEMORY_OP(name, function, word)                                               \
   EMU_BOTH(name, function, (CUstream s, CUdeviceptr a, word v, unsigned f), (s, a, v, f)) \
   EMU_BOTH(name##_v2, function, (CUstream s, CUdeviceptr a, word v, unsigned f), (s, a, v, f))
@@ -235,11 +182,3 @@ EMU_BOTH(cuStreamBatchMemOp, batch, (CUstream s, unsigned n, CUstreamBatchMemOpP
 EMU_BOTH(cuStreamBatchMemOp_v2, batch, (CUstream s, unsigned n, CUstreamBatchMemOpParams* p, unsigned f), (s, n, p, f))
 EMU_BOTH(cuLaunchHostFunc, launch_host, (CUstream s, CUhostFn fn, void* user), (s, fn, user))
 EMU_BOTH(cuStreamAddCallback, add_callback, (CUstream s, CUstreamCallback fn, void* user, unsigned f), (s, fn, user, f))
-
-EMU_API CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode* mode) {
-  thread_local CUstreamCaptureMode current = CU_STREAM_CAPTURE_MODE_GLOBAL;
-  if (CUresult e = ready(); e != CUDA_SUCCESS) return e;
-  if (mode == nullptr || *mode > CU_STREAM_CAPTURE_MODE_RELAXED) return CUDA_ERROR_INVALID_VALUE;
-  std::swap(*mode, current);
-  return CUDA_SUCCESS;
-}

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "state.h"
+#include "work.h"
 
 #define EMU_UNPACK(...) __VA_ARGS__
 
@@ -19,3 +20,8 @@
   if (call.error != CUDA_SUCCESS) return call.error;          \
   Stream* at = find_stream(call.context, stream, per_thread); \
   if (at == nullptr) return CUDA_ERROR_INVALID_HANDLE
+
+// The same where it takes work for the stream, which may be capturing.
+#define EMU_SUBMIT(stream) \
+  EMU_STREAM(stream);      \
+  if (const CUresult may = may_submit(at); may != CUDA_SUCCESS) return may

@@ -15,6 +15,7 @@
 #include <string>
 
 #include "sluice/base/clock.h"
+#include "sluice/base/sharing.h"
 
 namespace sluice::emulator {
 namespace {
@@ -25,15 +26,17 @@ constexpr std::uint64_t kStoppedNs = 250'000'000;
 
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free, "shared between processes");
 
-// The directory the boards are in too. Returns -1 with errno set.
-int open_runtime_directory(std::string* path) {
+// The directory the boards are in too; `sharing` is filled in if it is a group's. Returns -1 with errno set.
+int open_runtime_directory(std::string* path, Sharing* sharing) {
   const char* configured = std::getenv("SLUICE_RUNTIME_DIR");
   *path = configured != nullptr && *configured != '\0' ? configured : "/dev/shm/sluice-" + std::to_string(geteuid());
   if (mkdir(path->c_str(), 0700) != 0 && errno != EEXIST) return -1;
   int fd = open(path->c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
   if (fd < 0) return -1;
   struct stat st;
-  if (fstat(fd, &st) != 0 || st.st_uid != geteuid() || (st.st_mode & 022) != 0) {
+  const bool seen = fstat(fd, &st) == 0;
+  const bool ours = seen && st.st_uid == geteuid() && (st.st_mode & 022) == 0;
+  if (!ours && !(seen && sharing_of(path->c_str(), sharing).ok() && sharing->by_group)) {
     close(fd);
     errno = EPERM;
     return -1;
@@ -42,7 +45,8 @@ int open_runtime_directory(std::string* path) {
 }
 
 void* map_shared(const Settings& settings, std::string* what) {
-  int directory = open_runtime_directory(what);
+  Sharing sharing;
+  int directory = open_runtime_directory(what, &sharing);
   if (directory < 0) return MAP_FAILED;
   // The layout's version is in the name: another one is another machine.
   const std::string name = "emulator-" + settings.profile_key + ".v1";
@@ -52,6 +56,8 @@ void* map_shared(const Settings& settings, std::string* what) {
   close(directory);
   errno = error;
   if (fd < 0) return MAP_FAILED;
+  // Who did not make it may not change its mode, and need not.
+  if (sharing.by_group) static_cast<void>(share_file(fd, sharing, what->c_str()));
   void* at = MAP_FAILED;
   rlimit limit;
   // Reserved in full, so that a full /dev/shm is an error here and not a SIGBUS later. Beyond the limit of a file's

@@ -67,6 +67,7 @@ Result<Profile> parse_profile(std::string_view text, std::string_view source) {
       {"time_slice_ns", into(profile.time_slice_ns)},
       {"context_switch_ns", into(profile.context_switch_ns)},
       {"launch_floor_ns", into(profile.launch_floor_ns)},
+      {"graph_node_ns", into(profile.graph_node_ns)},
       {"gate_open_ns", into(profile.gate_open_ns)},
       {"gate_wait_ns", into(profile.gate_wait_ns)},
   };

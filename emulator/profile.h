@@ -23,6 +23,7 @@ struct Profile {
   std::uint64_t time_slice_ns = 0;      // how long a context keeps the SMs when another wants them
   std::uint64_t context_switch_ns = 0;  // cost of giving the SMs to another context
   std::uint64_t launch_floor_ns = 0;    // the shortest kernel
+  std::uint64_t graph_node_ns = 0;      // the same for a kernel inside of a graph
   std::uint64_t gate_open_ns = 0;       // from a CPU store until a parked stream goes on
   std::uint64_t gate_wait_ns = 0;       // GPU time of a stream wait whose condition holds already
 };

@@ -9,6 +9,7 @@
 #include <csignal>
 #include <cstring>
 
+#include "graph.h"
 #include "sluice/base/clock.h"
 
 namespace sluice::emulator {
@@ -53,17 +54,13 @@ State& state() {
   return *once;
 }
 
-Call::Call(bool needs_context) {
+Call::Call(bool needs_context, bool unsafe) {
   error = ready();
   if (error != CUDA_SUCCESS) return;
   lock = std::unique_lock<std::mutex>(state().mutex);
   context = current_context();
-  if (!needs_context) return;
-  if (context == nullptr) {
-    error = CUDA_ERROR_INVALID_CONTEXT;
-  } else {
-    error = context->error;
-  }
+  if (needs_context) error = context == nullptr ? CUDA_ERROR_INVALID_CONTEXT : context->error;
+  if (error == CUDA_SUCCESS && unsafe) error = forbid_unsafe();
 }
 
 Context* current_context() {
@@ -124,7 +121,11 @@ void destroy_context(Context* context, std::unique_lock<std::mutex>& lock) {
   owned->stop = true;
   owned->host_wake.notify_all();
   kick(*owned->slot);
-  for (const auto& stream : owned->streams) s.streams.erase(stream->handle);
+  for (const auto& stream : owned->streams) {
+    leave_capture(stream.get());
+    s.streams.erase(stream->handle);
+  }
+  forget_lanes(context);
   std::erase_if(s.events, [&](const auto& event) { return event.second->context == context; });
   std::erase_if(s.modules, [&](const auto& module) {
     if (module.second->context != context) return false;
@@ -186,15 +187,23 @@ Stream* find_stream(Context* context, CUstream handle, bool per_thread) {
   return at == state().streams.end() ? nullptr : at->second;
 }
 
-std::uint64_t submit(Stream* stream, std::unique_ptr<Op> op, std::unique_lock<std::mutex>& lock) {
+void await_room(Stream* stream, std::unique_lock<std::mutex>& lock) {
   Context* context = stream->context;
-  if (stream->ops.size() >= kQueueLimit) {
-    ++stream->waiters;
-    ++context->room_waiters;
-    context->done.wait(lock, [&] { return stream->ops.size() < kQueueLimit; });
-    --context->room_waiters;
-    --stream->waiters;
-  }
+  if (stream->ops.size() < kQueueLimit) return;
+  ++stream->waiters;
+  ++context->room_waiters;
+  context->done.wait(lock, [&] { return stream->ops.size() < kQueueLimit; });
+  --context->room_waiters;
+  --stream->waiters;
+}
+
+std::uint64_t submit(Stream* stream, std::unique_ptr<Op> op, std::unique_lock<std::mutex>& lock) {
+  await_room(stream, lock);
+  return push(stream, std::move(op));
+}
+
+std::uint64_t push(Stream* stream, std::unique_ptr<Op> op) {
+  Context* context = stream->context;
   op->id = context->next_op++;
   op->arrival_ns = now_ns();
   stream->submitted = op->id;

@@ -29,6 +29,10 @@ namespace sluice::emulator {
 struct Context;
 struct Stream;
 struct Module;
+struct Node;  // graph.h, as the next three
+struct Graph;
+struct Exec;
+struct Capture;
 
 struct Event {
   Context* context = nullptr;  // where it was created or opened
@@ -38,7 +42,9 @@ struct Event {
   std::uint64_t done_ns = 0;
   IpcEvent* ipc = nullptr;  // then the three above are in there
   std::uint32_t ipc_generation = 0;
-  bool imported = false;  // it is another process's record
+  bool imported = false;             // it is another process's record
+  std::shared_ptr<Capture> capture;  // its latest record was captured there,
+  std::vector<Node*> tips;           // behind these
 };
 
 struct Function {
@@ -57,8 +63,13 @@ struct Module {
   std::map<std::string, std::unique_ptr<Function>, std::less<>> functions;
 };
 
+struct Shape {
+  unsigned grid[3], block[3], shared;
+};
+
 struct KernelWork {
-  const Function* function = nullptr;  // for messages; may be unloaded by then, so not followed
+  const Function* function = nullptr;  // what a graph's node answers; may be unloaded by then, so not followed
+  Shape shape = {};
   const Kernel* kernel = nullptr;
   std::vector<unsigned char> params;
   std::vector<std::size_t> offsets;
@@ -87,6 +98,7 @@ struct Op {
   std::uint64_t id = 0;          // grows in submission order, through all streams of the context
   std::uint64_t arrival_ns = 0;  // submitted; it cannot start earlier
   std::uint64_t cost_ns = 0;     // real ns on the SMs or a copy engine
+  std::uint64_t work_ns = 0;     // of kernels and memsets: the same without the floor that a launch has
   KernelWork kernel;
   CopyWork copy;
   FillWork fill;
@@ -126,6 +138,8 @@ struct Stream {
   std::uint64_t completed = 0;                  // id of the latest one completed
   std::uint64_t notify_at = ~std::uint64_t{0};  // the lowest id that a thread waits for
   int waiters = 0;                              // threads that look at it while they wait
+  std::shared_ptr<Capture> capture;             // then work goes there,
+  std::vector<Node*> tips;                      // behind these
   bool blocking() const { return !legacy && (flags & CU_STREAM_NON_BLOCKING) == 0; }
 };
 
@@ -219,7 +233,10 @@ struct State {
   CUmemoryPool default_pools[kMaxDevices] = {}, current_pools[kMaxDevices] = {};  // by physical index
   std::unordered_map<CUmemGenericAllocationHandle, std::unique_ptr<Block>> blocks;
   std::unordered_map<CUarray, std::unique_ptr<Array>> arrays;  // mipmapped ones too
-  std::condition_variable event_done;                          // an event completed while event_waiters was not 0
+  std::unordered_map<Graph*, std::unique_ptr<Graph>> graphs;   // the program's; those inside of nodes are not here
+  std::unordered_map<Exec*, std::unique_ptr<Exec>> execs;
+  std::vector<std::shared_ptr<Capture>> captures;  // that have not ended
+  std::condition_variable event_done;              // an event completed while event_waiters was not 0
   int event_waiters = 0;
 };
 
@@ -235,7 +252,8 @@ bool forked();
 // Holds State::mutex and the calling thread's current context, or says why not. A context is not required when
 // `needs_context` is false.
 struct Call {
-  explicit Call(bool needs_context = true);
+  // `unsafe`: the call is one that a capture in progress may forbid.
+  explicit Call(bool needs_context = true, bool unsafe = false);
   std::unique_lock<std::mutex> lock;
   CUresult error = CUDA_SUCCESS;
   Context* context = nullptr;
@@ -262,6 +280,9 @@ Stream* find_stream(Context* context, CUstream handle, bool per_thread = false);
 
 // Puts `op` behind the stream's work. Blocks while the stream's queue is full, as the driver does. Returns its id.
 std::uint64_t submit(Stream* stream, std::unique_ptr<Op> op, std::unique_lock<std::mutex>& lock);
+// Its two halves. push() never blocks.
+void await_room(Stream* stream, std::unique_lock<std::mutex>& lock);
+std::uint64_t push(Stream* stream, std::unique_ptr<Op> op);
 // Blocks until the operation `id` of the stream has completed.
 void wait_done(Stream* stream, std::uint64_t id, std::unique_lock<std::mutex>& lock);
 // Blocks until everything submitted to the context so far has completed.
