@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import socket
 import tarfile
 import tempfile
@@ -121,6 +122,22 @@ class Runs(ReleaseTest):
         self.assertGreater(job["launches"], 0)
         self.assertIsNone(job["bypass"])
         self.assertEqual(0, self.sluice("ps", "--json").returncode)
+
+    def test_a_program_in_c(self):
+        if not shutil.which("cc") or not shutil.which("pkg-config"):
+            self.skipTest("cc or pkg-config is not installed")
+        source = self.folder / "program.c"
+        source.write_text('#include <sluice.h>\n#include <stdio.h>\nint main(void) { sluice_model* m; '
+                          'int code = sluice_model_load("none.onnx", 0, &m); puts(sluice_last_error()); return code == SLUICE_OK; }\n')
+        program = self.folder / "program"
+        flags = call("pkg-config", "--cflags", "--libs", "sluice", env={**os.environ, "PKG_CONFIG_PATH": self.tree / "lib/pkgconfig"})
+        self.assertEqual(0, flags.returncode, flags.stderr)
+        words = [word.replace("\\ ", " ") for word in re.split(r"(?<!\\) +", flags.stdout.strip())]
+        done = call("cc", source, *words, "-o", program)
+        self.assertEqual(0, done.returncode, done.stderr)
+        done = call(program, env={"LD_LIBRARY_PATH": str(self.tree / "lib")})
+        self.assertEqual(0, done.returncode, done.stderr)
+        self.assertIn("none.onnx", done.stdout)
 
     def test_the_engine_and_its_libraries(self):
         done = self.sluice("infer", "--help")
