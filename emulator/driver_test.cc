@@ -361,13 +361,13 @@ TEST_F(DriverTest, WhatIsMissingSaysSo) {
   testing::internal::CaptureStderr();
   EXPECT_EQ(cuGetExportTable(&table, &id), CUDA_ERROR_NOT_SUPPORTED);
   EXPECT_EQ(cuGetExportTable(&table, &id), CUDA_ERROR_NOT_SUPPORTED);
-  CUgraph graph = nullptr;
-  EXPECT_EQ(cuGraphCreate(&graph, 0), CUDA_ERROR_NOT_SUPPORTED);
-  EXPECT_EQ(cuGraphCreate(&graph, 0), CUDA_ERROR_NOT_SUPPORTED);
-  EXPECT_EQ(cuStreamBeginCapture(nullptr, CU_STREAM_CAPTURE_MODE_GLOBAL), CUDA_ERROR_NOT_SUPPORTED);
+  CUuserObject object = nullptr;
+  EXPECT_EQ(cuUserObjectCreate(&object, nullptr, nullptr, 0, 0), CUDA_ERROR_NOT_SUPPORTED);
+  EXPECT_EQ(cuUserObjectCreate(&object, nullptr, nullptr, 0, 0), CUDA_ERROR_NOT_SUPPORTED);
+  EXPECT_EQ(cuDeviceGraphMemTrim(device_), CUDA_ERROR_NOT_SUPPORTED);
   const std::string said = testing::internal::GetCapturedStderr();
   EXPECT_THAT(said, testing::HasSubstr("runtime API"));
-  EXPECT_THAT(said, testing::HasSubstr("cuGraphCreate is not supported"));
+  EXPECT_THAT(said, testing::HasSubstr("cuUserObjectCreate is not supported"));
   EXPECT_EQ(std::count(said.begin(), said.end(), '\n'), 3);  // each once
 }
 
