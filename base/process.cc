@@ -64,7 +64,11 @@ bool is_alive(ProcessIdentity identity) {
   if (identity == 0) return false;
   ProcessIdentity found = 0;
   if (read_identity(pid_of(identity), &found)) return found == identity;
-  return kill(pid_of(identity), 0) == 0 || errno != ESRCH;
+  return process_exists(identity);
+}
+
+bool process_exists(ProcessIdentity identity) {
+  return pid_of(identity) != 0 && (kill(pid_of(identity), 0) == 0 || errno != ESRCH);
 }
 
 }  // namespace sluice

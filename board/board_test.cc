@@ -357,9 +357,18 @@ TEST_F(BoardTest, AFullBoardOfDeadProcessesIsReapedByTheNextClaim) {
 
 TEST_F(BoardTest, EveryBypassHasAText) {
   EXPECT_STREQ(bypass_text(Bypass::kNone), "");
-  for (Bypass bypass : {Bypass::kNoMemOps, Bypass::kRegisterFailed, Bypass::kSeveralGpus, Bypass::kNoSlot}) {
+  for (Bypass bypass : {Bypass::kNoMemOps, Bypass::kRegisterFailed, Bypass::kNoSlot}) {
     EXPECT_GT(std::strlen(bypass_text(bypass)), 10u);
   }
+}
+
+TEST_F(BoardTest, TheCommonestReasonForWholeGraphsIsNamed) {
+  JobTotals totals = {};
+  EXPECT_EQ(whole_graphs(totals).reason, nullptr);
+  totals.graphs_whole[static_cast<int>(Whole::kByHand)] = 2;
+  totals.graphs_whole[static_cast<int>(Whole::kFromDevice)] = 3;
+  EXPECT_EQ(whole_graphs(totals).launches, 5u);
+  EXPECT_STREQ(whole_graphs(totals).reason, whole_text(Whole::kFromDevice));
 }
 
 }  // namespace

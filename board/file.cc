@@ -13,11 +13,13 @@
 #include <cstring>
 
 #include "internal.h"
+#include "sluice/base/sharing.h"
 
 namespace sluice::board {
 namespace {
 
-constexpr int kAttempts = 16;  // lost races between creating, deleting and opening
+constexpr char kDaemonSocket[] = "control.sock";  // of the control room
+constexpr int kAttempts = 16;                     // lost races between creating, deleting and opening
 
 class Fd {
  public:
@@ -33,9 +35,6 @@ class Fd {
  private:
   int fd_;
 };
-
-// glibc's fstat is a new symbol since 2.33, which the shim must not need.
-int stat_of(int fd, struct stat* out) { return static_cast<int>(syscall(SYS_fstat, fd, out)); }
 
 Status system_error(const char* what, const char* path, int error) {
   switch (error) {
@@ -61,23 +60,26 @@ Status system_error(const char* what, const char* path, int error) {
   }
 }
 
-// Status of an open file that must be the caller's alone; `links` gets its number of names.
-Status check_private(int fd, const char* path, mode_t type, off_t* size, nlink_t* links) {
+// Whether the caller may trust the open board: it is the caller's alone, or its group's in a directory of that group.
+// Root may also use one that is its user's alone in a directory that is: that is how a container's root finds it.
+Status check_board(int fd, const char* path, off_t* size, nlink_t* links) {
   struct stat st;
-  if (stat_of(fd, &st) != 0) return system_error("cannot examine", path, errno);
-  if ((st.st_mode & S_IFMT) != type)
-    return Status::error(Code::kPermissionDenied, "%s is of an unexpected file type", path);
+  if (file_status(fd, &st) != 0) return system_error("cannot examine", path, errno);
+  if (!S_ISREG(st.st_mode)) return Status::error(Code::kPermissionDenied, "%s is of an unexpected file type", path);
+  *size = st.st_size;
+  *links = st.st_nlink;
+  const bool is_private = (st.st_mode & 077) == 0;
+  if (is_private && st.st_uid == geteuid()) return {};
+  Sharing around;
+  const Status status = sharing_around(path, &around);
+  if (status.ok() && around.by_group && (st.st_mode & 007) == 0 && st.st_gid == around.group) return {};
+  if (is_private && geteuid() == 0 && !status.ok() && around.owner == st.st_uid) return {};
   if (st.st_uid != geteuid()) {
     return Status::error(Code::kPermissionDenied, "%s belongs to user %u; remove it or set SLUICE_RUNTIME_DIR", path,
                          static_cast<unsigned>(st.st_uid));
   }
-  if ((st.st_mode & 077) != 0) {
-    return Status::error(Code::kPermissionDenied, "%s is open to others (mode %03o); run chmod go-rwx on it", path,
-                         static_cast<unsigned>(st.st_mode & 0777));
-  }
-  *size = st.st_size;
-  *links = st.st_nlink;
-  return {};
+  return Status::error(Code::kPermissionDenied, "%s is open to others (mode %03o); run chmod go-rwx on it", path,
+                       static_cast<unsigned>(st.st_mode & 0777));
 }
 
 Result<Board*> map_fd(int fd, const char* path) {
@@ -92,7 +94,7 @@ Result<Board*> open_existing(const char* path) {
   if (!fd.ok()) return system_error("cannot open", path, errno);
   off_t size = 0;
   nlink_t links = 0;
-  if (Status status = check_private(fd.get(), path, S_IFREG, &size, &links); !status.ok()) return status;
+  if (Status status = check_board(fd.get(), path, &size, &links); !status.ok()) return status;
   if (links == 0) return Status::error(Code::kAborted, "%s was deleted", path);
   std::uint32_t head[2] = {};
   const ssize_t got = pread(fd.get(), head, sizeof head, 0);
@@ -147,8 +149,9 @@ Status reserve(int fd, const char* path) {
 
 Result<Board*> fill_and_link(int fd, const char* from, const char* path, const char* device, const char* device_name,
                              bool simulated) {
-  // The umask may have taken the owner's own permissions.
-  if (fchmod(fd, 0600) != 0) return system_error("cannot create", path, errno);
+  Sharing around;
+  if (!sharing_around(path, &around).ok()) around.by_group = false;
+  if (Status status = share_file(fd, around, path); !status.ok()) return status;
   if (Status status = reserve(fd, path); !status.ok()) return status;
   Result<Board*> board = map_fd(fd, path);
   if (!board.ok()) return board;
@@ -186,14 +189,28 @@ Result<Board*> create(const char* path, const char* device, const char* device_n
 
 }  // namespace
 
+namespace {
+
+// The directory that nobody named: the user's own, but that of the host's group for its members, unless the user's own
+// daemon runs: its jobs must go on seeing each other.
+int default_directory(char* out, std::size_t bytes) {
+  char own[64], socket[96];
+  snprintf(own, sizeof own, "/dev/shm/sluice-%u", static_cast<unsigned>(geteuid()));
+  snprintf(socket, sizeof socket, "%s/%s", own, kDaemonSocket);
+  Sharing group;
+  const bool joins = access(socket, F_OK) != 0 && sharing_of(kGroupDirectory, &group).ok() && group.by_group;
+  return snprintf(out, bytes, "%s", joins ? kGroupDirectory : own);
+}
+
+}  // namespace
+
 Status runtime_directory(char* out, std::size_t bytes) {
   const char* set = getenv("SLUICE_RUNTIME_DIR");
   const bool given = set != nullptr && set[0] != '\0';
   if (given && set[0] != '/') {
     return Status::error(Code::kInvalidArgument, "SLUICE_RUNTIME_DIR is '%.100s'; it must be an absolute path", set);
   }
-  const int length = given ? snprintf(out, bytes, "%s", set)
-                           : snprintf(out, bytes, "/dev/shm/sluice-%u", static_cast<unsigned>(geteuid()));
+  const int length = given ? snprintf(out, bytes, "%s", set) : default_directory(out, bytes);
   if (length < 0 || static_cast<std::size_t>(length) >= bytes) {
     return Status::error(Code::kInvalidArgument, "SLUICE_RUNTIME_DIR is longer than %zu bytes", bytes - 1);
   }
@@ -205,12 +222,8 @@ Status runtime_directory(char* out, std::size_t bytes) {
     }
     return system_error("cannot create", out, errno);
   }
-  // O_PATH needs no read permission; a link is opened itself and then refused by its type.
-  Fd fd(open(out, O_PATH | O_NOFOLLOW | O_CLOEXEC));
-  if (!fd.ok()) return system_error("cannot open", out, errno);
-  off_t size = 0;
-  nlink_t links = 0;
-  return check_private(fd.get(), out, S_IFDIR, &size, &links);
+  Sharing sharing;
+  return sharing_of(out, &sharing);
 }
 
 Status board_path(const char* device, char* out, std::size_t bytes) {

@@ -14,10 +14,17 @@ static_assert(std::atomic<std::uint64_t>::is_always_lock_free && std::atomic<std
 static_assert(std::atomic<std::int32_t>::is_always_lock_free && sizeof(std::atomic<std::uint64_t>) == 8);
 
 inline constexpr std::atomic<std::uint64_t> Counters::*kCounters[] = {
-    &Counters::launches, &Counters::gated,  &Counters::captured,       &Counters::gates,
-    &Counters::held_ns,  &Counters::holds,  &Counters::gpu_ns,         &Counters::long_launches,
-    &Counters::closes,   &Counters::stalls, &Counters::unknown_lookups};
-static_assert(sizeof(Counters) == sizeof(kCounters) / sizeof(kCounters[0]) * sizeof(std::uint64_t));
+    &Counters::launches, &Counters::gated,  &Counters::captured,        &Counters::gates,
+    &Counters::held_ns,  &Counters::holds,  &Counters::gpu_ns,          &Counters::long_launches,
+    &Counters::closes,   &Counters::stalls, &Counters::unknown_lookups, &Counters::graphs_gated};
+static_assert(sizeof(Counters) == (sizeof(kCounters) / sizeof(kCounters[0]) + kWholeReasons) * sizeof(std::uint64_t));
+
+// Calls `visit` with each counter of one and the same counter of the other.
+template <class A, class B, class F>
+void for_each_counter(A& a, B& b, F visit) {
+  for (auto member : kCounters) visit(a.*member, b.*member);
+  for (int reason = 0; reason < kWholeReasons; ++reason) visit(a.graphs_whole[reason], b.graphs_whole[reason]);
+}
 
 // Where a process may die in the middle of the protocol. Nothing in a normal build; the death test's build supplies
 // the function and kills the process there.

@@ -15,7 +15,7 @@ void copy_text(char (&to)[N], const char* from) {
 }
 
 void zero(Counters& counters) {
-  for (auto member : kCounters) (counters.*member).store(0);
+  for_each_counter(counters, counters, [](auto& counter, auto&) { counter.store(0); });
 }
 
 void zero(LongKernel (&kernels)[kLongKernels]) {
@@ -58,7 +58,7 @@ void merge_into_job(Board* board, Client& client) {
   const std::uint32_t index = client.job.load();
   if (index >= kJobs || board->jobs[index].owner.load() == 0) return;
   Job& job = board->jobs[index];
-  for (auto member : kCounters) (job.counters.*member).fetch_add((client.counters.*member).exchange(0));
+  for_each_counter(job.counters, client.counters, [](auto& sum, auto& part) { sum.fetch_add(part.exchange(0)); });
   for (LongKernel& kernel : client.long_kernels) {
     merge_long_kernel(job, kernel);
     kernel.launches.store(0);
@@ -88,6 +88,7 @@ void wipe(Job& job) {
   job.min_below_permille.store(0);
   job.gpus.store(1);
   job.id.store(0);
+  job.ranks.store(0);
   job.child.store(0);
   job.started_ns.store(0);
   job.clients_seen.store(0);
@@ -210,12 +211,41 @@ const char* bypass_text(Bypass bypass) {
       return "the driver or GPU has no stream memory operations (version 2; driver 515 or newer)";
     case Bypass::kRegisterFailed:
       return "the driver refused to register the board's memory (is SLUICE_RUNTIME_DIR on a memory file system?)";
-    case Bypass::kSeveralGpus:
-      return "the job spans several GPUs, which are held together or not at all";
     case Bypass::kNoSlot:
       return "no free slot on the board";
   }
   return "unknown reason";
+}
+
+const char* whole_text(Whole reason) {
+  switch (reason) {
+    case Whole::kByHand:
+      return "built node by node";
+    case Whole::kPriority:
+      return "captured at high priority";
+    case Whole::kOff:
+      return "SLUICE_GRAPH_SPACING is 0";
+    case Whole::kIntoGraph:
+      return "captured into a graph of the program's own";
+    case Whole::kFromDevice:
+      return "launched from the device, too";
+    case Whole::kRefused:
+      return "the driver takes no gates there";
+  }
+  return "unknown reason";
+}
+
+WholeGraphs whole_graphs(const JobTotals& totals) {
+  WholeGraphs all;
+  std::uint64_t most = 0;
+  for (int reason = 0; reason < kWholeReasons; ++reason) {
+    const std::uint64_t launches = totals.graphs_whole[reason];
+    all.launches += launches;
+    if (launches <= most) continue;
+    most = launches;
+    all.reason = whole_text(static_cast<Whole>(reason));
+  }
+  return all;
 }
 
 Result<int> claim_job(Board* board, const JobSpec& spec, ProcessIdentity owner) {
@@ -234,6 +264,7 @@ Result<int> claim_job(Board* board, const JobSpec& spec, ProcessIdentity owner) 
       job.waiting.store(static_cast<std::uint32_t>(spec.waiting ? MemoryWait::kWaiting : MemoryWait::kNone));
       if (spec.id != 0) raise(board->next_job_id, spec.id + 1);
       job.id.store(spec.id != 0 ? spec.id : board->next_job_id.fetch_add(1));
+      job.ranks.store(spec.ranks);
       job.started_ns.store(now_ns());
       copy_text(job.name, spec.name);
       step("claim: job filled");
@@ -291,23 +322,51 @@ void leave(Board* board, int slot) {
   bump_epoch(board);
 }
 
-int reap(Board* board, std::uint64_t now) {
+namespace {
+
+bool reap_client(Board* board, int slot, ProcessIdentity owner, ProcessIdentity self, std::uint64_t now) {
+  if (!board->clients[slot].owner.compare_exchange_strong(owner, self)) return false;
+  step("reap: taken");
+  free_client(board, slot, now);
+  return true;
+}
+
+}  // namespace
+
+int reap_some(Board* board, std::uint64_t now, int* cursor, int most) {
+  const ProcessIdentity self = own_identity();
+  if (self == 0) return 0;
+  int freed = 0, looks = 0;
+  for (int visited = 0; visited < kClients + kJobs && looks < most; ++visited) {
+    const int at = *cursor;
+    *cursor = (at + 1) % (kClients + kJobs);
+    const bool is_client = at < kClients;
+    const ProcessIdentity owner = is_client ? board->clients[at].owner.load() : board->jobs[at - kClients].owner.load();
+    if (owner == 0) continue;
+    ++looks;
+    if (is_alive(owner)) continue;
+    const bool freed_it =
+        is_client ? reap_client(board, at, owner, self, now) : free_job(board, at - kClients, owner, self);
+    freed += freed_it ? 1 : 0;
+  }
+  return freed;
+}
+
+int reap_clients(Board* board, int job, std::uint64_t now) {
   const ProcessIdentity self = own_identity();
   if (self == 0) return 0;
   int freed = 0;
   for (int slot = 0; slot < kClients; ++slot) {
-    ProcessIdentity owner = board->clients[slot].owner.load();
-    if (owner == 0 || is_alive(owner)) continue;
-    if (!board->clients[slot].owner.compare_exchange_strong(owner, self)) continue;
-    step("reap: taken");
-    free_client(board, slot, now);
-    ++freed;
-  }
-  for (int index = 0; index < kJobs; ++index) {
-    const ProcessIdentity owner = board->jobs[index].owner.load();
-    if (owner != 0 && !is_alive(owner) && free_job(board, index, owner, self)) ++freed;
+    const ProcessIdentity owner = board->clients[slot].owner.load();
+    if (owner == 0 || board->clients[slot].job.load() != static_cast<std::uint32_t>(job) || is_alive(owner)) continue;
+    freed += reap_client(board, slot, owner, self, now) ? 1 : 0;
   }
   return freed;
+}
+
+int reap(Board* board, std::uint64_t now) {
+  int cursor = 0;  // clients first: a job's slot goes when its clients have gone
+  return reap_some(board, now, &cursor, kClients + kJobs);
 }
 
 JobTotals totals(const Board* board, int index, std::uint64_t now) {
@@ -315,7 +374,7 @@ JobTotals totals(const Board* board, int index, std::uint64_t now) {
   JobTotals sum{};
   Counters all{};
   const auto add = [&](const Counters& counters) {
-    for (auto member : kCounters) (all.*member).fetch_add((counters.*member).load());
+    for_each_counter(all, counters, [](auto& to, const auto& part) { to.fetch_add(part.load()); });
   };
   add(job.counters);
   for (const LongKernel& kernel : job.long_kernels) add_long_kernel(sum, kernel);
@@ -339,6 +398,8 @@ JobTotals totals(const Board* board, int index, std::uint64_t now) {
   sum.closes = all.closes.load();
   sum.stalls = all.stalls.load();
   sum.unknown_lookups = all.unknown_lookups.load();
+  sum.graphs_gated = all.graphs_gated.load();
+  for (int reason = 0; reason < kWholeReasons; ++reason) sum.graphs_whole[reason] = all.graphs_whole[reason].load();
   sum.clients_seen = job.clients_seen.load();
   sum.memory_bytes = memory_of(board, index);
   sum.memory_limit_bytes = job.memory_limit_bytes.load();

@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "sluice/base/sharing.h"
 #include "sluice/control.h"
 #include "socket_path.h"
 
@@ -103,7 +104,10 @@ Result<Json> request(const std::string& runtime_dir, Json message, std::uint64_t
   if (Status status = connect_until(socket, path, deadline); !status.ok()) return status;
   ucred peer{};
   socklen_t bytes = sizeof peer;
-  if (getsockopt(socket.fd(), SOL_SOCKET, SO_PEERCRED, &peer, &bytes) != 0 || peer.uid != geteuid()) {
+  Sharing sharing;
+  if (!sharing_of(runtime_dir.c_str(), &sharing).ok()) sharing = {geteuid()};
+  if (getsockopt(socket.fd(), SOL_SOCKET, SO_PEERCRED, &peer, &bytes) != 0 ||
+      (peer.uid != sharing.owner && (peer.uid != 0 || !sharing.by_group))) {
     return Status::error(Code::kPermissionDenied, "%.160s belongs to another user's process", path.text().c_str());
   }
   if (Status status = send_all(socket, *line, deadline); !status.ok()) return status;

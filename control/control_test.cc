@@ -241,7 +241,7 @@ TEST_F(ServerTest, ConnectionsBeyondTheLimitAreClosed) {
 
 TEST_F(ServerTest, AReplyMayComeLaterFromAnotherThread) {
   std::vector<std::thread> threads;
-  start([&](const Json& message, Server::Reply reply) {
+  start([&](const Json& message, uid_t, Server::Reply reply) {
     threads.emplace_back([message, reply] { reply({{"got", message["op"]}}); });
   });
   for (int i = 0; i < 20; ++i) EXPECT_TRUE(request(directory_.path(), {{"op", "hello"}}, kLong).ok());
@@ -252,7 +252,7 @@ TEST_F(ServerTest, AReplyMayComeLaterFromAnotherThread) {
 TEST_F(ServerTest, AReplyAfterTheServerIsGoneIsDropped) {
   Server::Reply kept;
   std::promise<void> asked;
-  start([&](const Json&, Server::Reply reply) {
+  start([&](const Json&, uid_t, Server::Reply reply) {
     kept = std::move(reply);
     asked.set_value();
   });
@@ -265,7 +265,7 @@ TEST_F(ServerTest, AReplyAfterTheServerIsGoneIsDropped) {
 
 TEST_F(ServerTest, ARequestWithoutAnswerRunsIntoItsDeadline) {
   std::vector<Server::Reply> kept;
-  start([&](const Json&, Server::Reply reply) { kept.push_back(std::move(reply)); });
+  start([&](const Json&, uid_t, Server::Reply reply) { kept.push_back(std::move(reply)); });
   EXPECT_EQ(request(directory_.path(), {{"op", "hello"}}, 20 * kNanosPerMilli).status().code(),
             Code::kDeadlineExceeded);
   stop();  // before `kept` goes
@@ -299,7 +299,7 @@ TEST(SocketPath, WorksBeyondTheLengthOfASocketAddress) {
   const std::string deep = directory.path() + "/" + std::string(200, 'd');
   ASSERT_EQ(mkdir(deep.c_str(), 0700), 0);
   boost::asio::io_context io;
-  auto server = Server::listen(io, deep, [](const Json&, Server::Reply reply) { reply({{"deep", true}}); });
+  auto server = Server::listen(io, deep, [](const Json&, uid_t, Server::Reply reply) { reply({{"deep", true}}); });
   ASSERT_TRUE(server.ok()) << server.status().message();
   std::thread thread([&] { io.run(); });
   const auto reply = request(deep, {{"op", "hello"}}, kLong);

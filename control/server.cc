@@ -1,7 +1,9 @@
+#include <limits.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/local/stream_protocol.hpp>
@@ -15,6 +17,7 @@
 #include <set>
 #include <utility>
 
+#include "sluice/base/sharing.h"
 #include "sluice/control.h"
 #include "socket_path.h"
 
@@ -50,6 +53,7 @@ class Server::Impl : public std::enable_shared_from_this<Server::Impl> {
 
  private:
   void admit(Local::socket socket);
+  bool may_ask(int socket, uid_t* user) const;
 
   asio::io_context& io_;
   Local::acceptor acceptor_;
@@ -57,6 +61,7 @@ class Server::Impl : public std::enable_shared_from_this<Server::Impl> {
   const Handler handler_;
   const Limits limits_;
   const std::string socket_path_;
+  Sharing sharing_;
   struct stat socket_ {};  // as it was made: close() removes no other
   std::set<std::shared_ptr<Connection>> connections_;
 };
@@ -66,8 +71,9 @@ namespace {
 // Reads a line, has it answered, writes the answer, and so on. One request at a time; on the io_context's thread.
 class Connection : public std::enable_shared_from_this<Connection> {
  public:
-  Connection(std::weak_ptr<Server::Impl> server, asio::io_context& io, Local::socket socket, std::uint64_t silence_ns)
-      : server_(std::move(server)), socket_(std::move(socket)), silence_(io), silence_ns_(silence_ns) {}
+  Connection(std::weak_ptr<Server::Impl> server, asio::io_context& io, Local::socket socket, uid_t user,
+             std::uint64_t silence_ns)
+      : server_(std::move(server)), socket_(std::move(socket)), user_(user), silence_(io), silence_ns_(silence_ns) {}
 
   void read() {
     watch();
@@ -104,13 +110,14 @@ class Connection : public std::enable_shared_from_this<Connection> {
     input_.erase(0, bytes);
     if (!request.ok()) return write(error_reply(request.status()));
     ++server->pending;
-    server->handler()(*request, [self = shared_from_this(), server_of = server_, &io = server->io()](Json reply) {
-      // The weak pointer guards the io_context too: it outlives the server.
-      if (const auto alive = server_of.lock()) {
-        --alive->pending;
-        asio::post(io, [self, reply = std::move(reply)]() mutable { self->write(std::move(reply)); });
-      }
-    });
+    server->handler()(*request, user_,
+                      [self = shared_from_this(), server_of = server_, &io = server->io()](Json reply) {
+                        // The weak pointer guards the io_context too: it outlives the server.
+                        if (const auto alive = server_of.lock()) {
+                          --alive->pending;
+                          asio::post(io, [self, reply = std::move(reply)]() mutable { self->write(std::move(reply)); });
+                        }
+                      });
   }
 
   void write(Json reply) {
@@ -126,6 +133,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
   const std::weak_ptr<Server::Impl> server_;
   Local::socket socket_;
+  const uid_t user_;
   asio::steady_timer silence_;
   const std::uint64_t silence_ns_;
   std::string input_, output_;
@@ -140,7 +148,11 @@ Status Server::Impl::open(const std::string& runtime_dir) {
   Error error;
   acceptor_.open(Local(), error);
   if (!error) acceptor_.bind(Local::endpoint(path.text()), error);
-  if (!error && (chmod(path.text().c_str(), 0600) != 0 || lstat(path.text().c_str(), &socket_) != 0))
+  if (!sharing_of(runtime_dir.c_str(), &sharing_).ok()) sharing_ = {geteuid()};
+  const bool foreign_group =
+      sharing_.by_group && lchown(path.text().c_str(), static_cast<uid_t>(-1), sharing_.group) != 0;
+  if (!error && (foreign_group || chmod(path.text().c_str(), sharing_.file_mode()) != 0 ||
+                 lstat(path.text().c_str(), &socket_) != 0))
     error.assign(errno, boost::system::system_category());
   if (!error) acceptor_.listen(Local::acceptor::max_listen_connections, error);
   if (error) {
@@ -168,12 +180,26 @@ void Server::Impl::accept() {
   });
 }
 
-void Server::Impl::admit(Local::socket socket) {
+// By the credentials that the kernel noted when the connection was made.
+bool Server::Impl::may_ask(int socket, uid_t* user) const {
   ucred peer{};
   socklen_t bytes = sizeof peer;
-  if (getsockopt(socket.native_handle(), SOL_SOCKET, SO_PEERCRED, &peer, &bytes) != 0 || peer.uid != geteuid()) return;
-  if (connections_.size() >= limits_.connections) return;
-  auto connection = std::make_shared<Connection>(weak_from_this(), io_, std::move(socket), limits_.silence_ns);
+  if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &bytes) != 0) return false;
+  *user = peer.uid;
+  if (peer.uid == geteuid()) return true;
+  if (!sharing_.by_group) return false;
+  if (peer.uid == 0 || peer.gid == sharing_.group) return true;
+  std::vector<gid_t> groups(NGROUPS_MAX);
+  bytes = static_cast<socklen_t>(groups.size() * sizeof(gid_t));
+  if (getsockopt(socket, SOL_SOCKET, SO_PEERGROUPS, groups.data(), &bytes) != 0) return false;
+  groups.resize(bytes / sizeof(gid_t));
+  return std::find(groups.begin(), groups.end(), sharing_.group) != groups.end();
+}
+
+void Server::Impl::admit(Local::socket socket) {
+  uid_t user = 0;
+  if (!may_ask(socket.native_handle(), &user) || connections_.size() >= limits_.connections) return;
+  auto connection = std::make_shared<Connection>(weak_from_this(), io_, std::move(socket), user, limits_.silence_ns);
   connections_.insert(connection);
   connection->read();
 }

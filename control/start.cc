@@ -11,6 +11,7 @@
 #include <cstring>
 #include <string_view>
 
+#include "sluice/base/sharing.h"
 #include "sluice/control.h"
 
 extern char** environ;
@@ -129,6 +130,8 @@ Result<Json> ensure_daemon(const DaemonStart& start) {
   constexpr std::uint64_t kSpawnAgainNs = 500 * kNanosPerMilli;
   std::uint64_t spawned_ns = 0;
   Status last;
+  Sharing sharing;
+  const bool may_start = start.for_group || !sharing_of(start.runtime_dir.c_str(), &sharing).ok() || !sharing.by_group;
   while (true) {
     Result<Json> hello = request(start.runtime_dir, {{"op", "hello"}}, std::min(kHelloNs, start.timeout_ns));
     if (hello.ok() || hello.status().code() == Code::kPermissionDenied ||
@@ -136,6 +139,10 @@ Result<Json> ensure_daemon(const DaemonStart& start) {
       return hello;
     }
     last = hello.status();
+    if (last.code() == Code::kUnavailable && !may_start) {
+      return Status::error(Code::kUnavailable, "none serves %.120s: its administrator starts sluiced --group",
+                           start.runtime_dir.c_str());
+    }
     const std::uint64_t now = now_ns();
     if (now >= deadline) break;
     // A daemon on its way out may have been in the way of the one started first, so one is started again then.

@@ -13,6 +13,7 @@ namespace sluice::daemon {
 namespace {
 
 constexpr std::string_view kSuffix = ".board";
+constexpr int kLooksAScan = 64;  // at the life of processes, each a few microseconds, on all boards together
 
 std::optional<FileId> id_of(const std::string& path) {
   struct stat info;
@@ -57,6 +58,12 @@ void BoardSet::rescan() {
     }
   }
   std::erase_if(boards_, [](const auto& entry) { return !entry.second->has_file() && !entry.second->occupied(); });
+}
+
+void BoardSet::reap_some(std::uint64_t now) {
+  if (boards_.empty()) return;
+  const int each = std::max<int>(1, kLooksAScan / static_cast<int>(boards_.size()));
+  for (const auto& [id, board] : boards_) board::reap_some(board->get(), now, &board->reaped_up_to, each);
 }
 
 Boards BoardSet::all() const {

@@ -1,5 +1,5 @@
-// The boards of a runtime directory, mapped. Thread safe where it says so; a MappedBoard's policy belongs to the
-// scheduler.
+// The boards of a runtime directory, mapped. Thread safe where it says so; a MappedBoard's policy and what follows it
+// belong to the scheduler.
 #pragma once
 
 #include <sys/types.h>
@@ -45,6 +45,12 @@ class MappedBoard {
 
  public:
   const std::unique_ptr<policy::Policy> policy;
+  int reaped_up_to = 0;
+  // As last seen. Settled: nobody had work and nothing was closed, so that there is nothing to decide until somebody
+  // has.
+  policy::Snapshot view;
+  std::uint32_t epoch = 0;
+  bool settled = false;
 };
 
 using Boards = std::vector<std::shared_ptr<MappedBoard>>;
@@ -57,6 +63,9 @@ class BoardSet {
   // Maps boards that are new and lets go of those whose file is gone and that nobody uses. A file that is no usable
   // board is named once in the log.
   void rescan();
+  // Reaps a portion of each board's slots, so that hundreds of jobs cost no more than a few dozen; the next call goes
+  // on behind it.
+  void reap_some(std::uint64_t now);
   Boards all() const;
   // Removes the files of boards that nobody uses. REQUIRES: the boards lock is held exclusively.
   void remove_unused();

@@ -17,6 +17,8 @@
 #include "report.h"
 #include "sampler.h"
 #include "scheduler.h"
+#include "sluice/base/sharing.h"
+#include "sluice/base/user.h"
 #include "sluice/control.h"
 
 namespace sluice::daemon {
@@ -45,7 +47,8 @@ class Daemon {
   Status run(control::FileLock lock) {
     lock_ = std::move(lock);
     auto server = control::Server::listen(
-        io_, options_.runtime_dir, [this](const Json& request, auto reply) { handle(request, std::move(reply)); });
+        io_, options_.runtime_dir,
+        [this](const Json& request, uid_t user, auto reply) { handle(request, user, std::move(reply)); });
     if (!server.ok()) return server.status();
     server_ = std::move(*server);
     signals_.async_wait([this](Error error, int) {
@@ -59,13 +62,17 @@ class Daemon {
   }
 
  private:
-  void handle(const Json& request, control::Server::Reply reply) {
+  void handle(const Json& request, uid_t user, control::Server::Reply reply) {
     last_request_ns_ = now_ns();
     const std::string& op = request["op"].get_ref<const std::string&>();
     if (op == "hello") return reply({{"version", SLUICE_VERSION}, {"pid", getpid()}});
     if (op == "status") return status(std::move(reply));
-    if (op == "set_priority") return reply(set_priority(request));
+    if (op == "set_priority") return reply(set_priority(request, user));
     if (op == "shutdown") {
+      if (user != 0 && user != geteuid()) {
+        return reply(control::error_reply(
+            Status::error(Code::kPermissionDenied, "this daemon serves a group: only its own user and root end it")));
+      }
       reply({{"pid", getpid()}});
       // After the answer has been written: it was posted before this is.
       return asio::post(io_, [this] { asio::post(io_, [this] { leave(); }); });
@@ -77,11 +84,11 @@ class Daemon {
   void status(control::Server::Reply reply) {
     scheduler_.rescan();
     sampler_.with_sample([this, reply = std::move(reply)](const Sample& sample) {
-      reply(report(scheduler_.boards(), sample, {started_ns_}, now_ns()));
+      reply(report(scheduler_.boards(), sample, facts(), now_ns()));
     });
   }
 
-  Json set_priority(const Json& request) {
+  Json set_priority(const Json& request, uid_t user) {
     const auto number = [&](const char* key) { return request.contains(key) && request[key].is_number_integer(); };
     if (!number("job") || !number("priority")) {
       return control::error_reply(
@@ -98,6 +105,11 @@ class Daemon {
     for (const auto& board : scheduler_.boards()) {
       for (board::Job& job : (*board)->jobs) {
         if (job.live.load() == 0 || request["job"] != job.id.load()) continue;
+        uid_t owner = 0;
+        if (user != 0 && board::job_user(board->get(), job, &owner) && owner != user) {
+          return control::error_reply(Status::error(Code::kPermissionDenied, "job %s belongs to %s",
+                                                    request["job"].dump().c_str(), user_name(owner).c_str()));
+        }
         job.priority.store(static_cast<std::int32_t>(priority));
         (*board)->epoch.fetch_add(1);
         found = true;
@@ -110,6 +122,12 @@ class Daemon {
     return {{"job", request["job"]}, {"priority", priority}};
   }
 
+  DaemonFacts facts() const {
+    Sharing sharing;
+    const bool by_group = sharing_of(options_.runtime_dir.c_str(), &sharing).ok() && sharing.by_group;
+    return {started_ns_, by_group ? std::optional<std::string>(group_name(sharing.group)) : std::nullopt};
+  }
+
   // For the sampler's thread: the emulator's NVML stands in only where the emulator's cards are in use.
   std::string fallback_library() const {
     for (const auto& board : scheduler_.boards()) {
@@ -119,14 +137,15 @@ class Daemon {
   }
 
   void watch_idleness() {
-    const std::uint64_t wait_ns = std::clamp(options_.idle_exit_ns / 4, kShortestIdleCheckNs, kIdleCheckNs);
+    const std::uint64_t wait_ns =
+        std::clamp(options_.idle_exit_ns.value_or(kIdleCheckNs * 4) / 4, kShortestIdleCheckNs, kIdleCheckNs);
     idle_check_.expires_after(std::chrono::nanoseconds(wait_ns));
     idle_check_.async_wait([this](Error error) {
       if (error) return;
       // Its directory was deleted, and perhaps made anew: nobody reaches this daemon any more.
       if (!lock_.has_file()) return clean_up();
       const std::uint64_t last = std::max(last_request_ns_, scheduler_.last_occupied_ns());
-      const bool idle = now_ns() >= last + options_.idle_exit_ns && server_->pending() == 0;
+      const bool idle = options_.idle_exit_ns && now_ns() >= last + *options_.idle_exit_ns && server_->pending() == 0;
       if (!idle || !leave_if_unused()) watch_idleness();
     });
   }
@@ -160,6 +179,7 @@ class Daemon {
     if (boards_lock_.held()) {
       scheduler_.rescan();
       scheduler_.remove_unused_boards();
+      remove_own_notes();
       boards_lock_.remove_file();
     }
     const std::string log = options_.runtime_dir + "/" + control::kLogName;
@@ -168,6 +188,11 @@ class Daemon {
       unlink(log.c_str());
     lock_.remove_file();
     io_.stop();
+  }
+
+  // What `sluice run` of this user remembers here; another member's notes are small and may stay.
+  void remove_own_notes() const {
+    unlink((options_.runtime_dir + "/" + control::kLoadedPrefix + std::to_string(geteuid())).c_str());
   }
 
   const Options options_;

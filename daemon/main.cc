@@ -19,7 +19,7 @@ namespace {
 
 struct Arguments {
   bool foreground = false;
-  std::string idle_exit, quantum, linger;
+  std::string idle_exit, quantum, linger, group, runtime_dir;
 };
 
 void start_logging() {
@@ -38,6 +38,18 @@ std::string own_path() {
 }
 
 Status fill(const Arguments& arguments, Options& options) {
+  if (!arguments.group.empty()) {
+    const char* set = std::getenv("SLUICE_RUNTIME_DIR");
+    const bool given = set != nullptr && *set != '\0';
+    const std::string directory = !arguments.runtime_dir.empty() ? arguments.runtime_dir
+                                  : given                        ? set
+                                                                 : board::kGroupDirectory;
+    if (Status status = make_group_directory(directory, arguments.group); !status.ok()) return status;
+    setenv("SLUICE_RUNTIME_DIR", directory.c_str(), 1);
+    options.idle_exit_ns.reset();
+  } else if (!arguments.runtime_dir.empty()) {
+    setenv("SLUICE_RUNTIME_DIR", arguments.runtime_dir.c_str(), 1);
+  }
   char runtime_dir[PATH_MAX];
   if (Status status = board::runtime_directory(runtime_dir, sizeof runtime_dir); !status.ok()) return status;
   options.runtime_dir = runtime_dir;
@@ -64,6 +76,7 @@ Status fill(const Arguments& arguments, Options& options) {
 // Without --foreground the same program goes on in the background, and this one returns when it answers.
 Status start_in_background(const Arguments& arguments, const Options& options) {
   control::DaemonStart start;
+  start.for_group = !arguments.group.empty();
   start.runtime_dir = options.runtime_dir;
   start.program = own_path();
   const auto pass_on = [&](const char* option, const std::string& value) {
@@ -72,6 +85,7 @@ Status start_in_background(const Arguments& arguments, const Options& options) {
   pass_on("--idle-exit", arguments.idle_exit);
   pass_on("--quantum", arguments.quantum);
   pass_on("--linger", arguments.linger);
+  pass_on("--group", arguments.group);
   return control::ensure_daemon(start).status();
 }
 
@@ -87,6 +101,12 @@ int main(int argc, char** argv) {
                  fmt::format("how long a job keeps holding others after its last work, such as 2ms, or auto ({}us; "
                              "default: the board's)",
                              board::kDefaultLingerNs / 1000));
+  app.add_option("--group", arguments.group,
+                 "serve the jobs of all members of this group (a name or number), until it is told to leave");
+  app.add_option("--runtime-dir", arguments.runtime_dir,
+                 fmt::format("where boards and socket are (default: SLUICE_RUNTIME_DIR, or /dev/shm/sluice-<uid>; with "
+                             "--group {})",
+                             board::kGroupDirectory));
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -9,6 +9,7 @@
 #include <set>
 
 #include "sluice/base/clock.h"
+#include "sluice/base/user.h"
 #include "stranger.h"
 
 namespace sluice::daemon {
@@ -35,8 +36,10 @@ struct JobReport {
   std::vector<std::string> devices;
   std::set<pid_t> pids;
   std::optional<pid_t> run_pid;
+  std::optional<std::string> user;
   std::optional<std::uint64_t> memory_bytes;
   std::uint64_t launches = 0, gated = 0, held_ns = 0, gpu_ns = 0, holds = 0, stalls = 0, long_launches = 0;
+  board::JobTotals graphs = {};  // only what it has of graphs
   std::uint32_t bypass = 0;
   std::uint64_t clients_seen = 0;
   std::uint64_t allocated = 0, limit = 0;
@@ -55,6 +58,7 @@ const char* state_of(const JobReport& job) {
 Json to_json(std::uint64_t id, const JobReport& job, std::uint64_t now) {
   Json ratio;
   if (job.launches > 0) ratio = static_cast<double>(job.gated) / static_cast<double>(job.launches);
+  const board::WholeGraphs whole = board::whole_graphs(job.graphs);
   Json bypass;
   if (job.bypass != 0) bypass = board::bypass_text(static_cast<board::Bypass>(job.bypass));
   return {{"id", id},
@@ -63,6 +67,7 @@ Json to_json(std::uint64_t id, const JobReport& job, std::uint64_t now) {
           {"priority", job.priority},
           {"share", job.share},
           {"devices", job.devices},
+          {"user", or_null(job.user)},
           {"pids", job.pids},
           {"run_pid", or_null(job.run_pid)},
           {"memory_bytes", or_null(job.memory_bytes)},
@@ -76,6 +81,9 @@ Json to_json(std::uint64_t id, const JobReport& job, std::uint64_t now) {
           {"holds", job.holds},
           {"stalls", job.stalls},
           {"long_launches", job.long_launches},
+          {"graphs_gated", job.graphs.graphs_gated},
+          {"graphs_whole", whole.launches},
+          {"graphs_whole_reason", whole.reason != nullptr ? Json(whole.reason) : Json()},
           {"bypass", bypass},
           {"held_by", job.held_by},
           {"started_us", job.started_ns != 0 && now > job.started_ns ? (now - job.started_ns) / kNanosPerMicro : 0}};
@@ -130,9 +138,11 @@ class Reporter {
     report.name = text(job.name);
     report.priority = job.priority.load();
     report.share = job.share.load();
-    report.devices.push_back(uuid);
+    if (std::find(report.devices.begin(), report.devices.end(), uuid) == report.devices.end())
+      report.devices.push_back(uuid);  // ranks may share one
     const ProcessIdentity owner = job.owner.load();
-    if (is_alive(owner)) report.run_pid = pid_of(owner);
+    if (!report.run_pid && is_alive(owner)) report.run_pid = pid_of(owner);
+    if (uid_t user = 0; !report.user && board::job_user(&board, job, &user)) report.user = name_of(user);
     const std::uint64_t started = job.started_ns.load();
     if (report.started_ns == 0 || (started != 0 && started < report.started_ns)) report.started_ns = started;
     const board::JobTotals totals = board::totals(&board, index, now_);
@@ -143,6 +153,9 @@ class Reporter {
     report.holds += totals.holds;
     report.stalls += totals.stalls;
     report.long_launches += totals.long_launches;
+    report.graphs.graphs_gated += totals.graphs_gated;
+    for (int reason = 0; reason < board::kWholeReasons; ++reason)
+      report.graphs.graphs_whole[reason] += totals.graphs_whole[reason];
     report.clients_seen += totals.clients_seen;
     report.allocated += totals.memory_bytes;
     report.limit += totals.memory_limit_bytes;
@@ -175,6 +188,13 @@ class Reporter {
     }
   }
 
+  // Asked once a report: it may be a question to a directory service.
+  const std::string& name_of(uid_t user) {
+    const auto [at, is_new] = names_.try_emplace(user);
+    if (is_new) at->second = user_name(user);
+    return at->second;
+  }
+
   static void add_holder(const board::Board& board, const board::Client& holder, JobReport& held) {
     const std::uint32_t index = holder.job.load();
     if (index < board::kJobs) held.held_by.insert(board.jobs[index].id.load());
@@ -193,6 +213,7 @@ class Reporter {
   const std::uint64_t now_;
   std::map<std::uint64_t, JobReport> jobs_;
   std::map<std::string, std::set<pid_t>> clients_;  // by UUID
+  std::map<uid_t, std::string> names_;
 };
 
 Json device_json(const health::Device& device, const Json& index, bool simulated) {
@@ -230,6 +251,7 @@ control::Json report(const Boards& boards, const Sample& sample, const DaemonFac
   return {{"daemon",
            {{"pid", getpid()},
             {"version", SLUICE_VERSION},
+            {"group", or_null(facts.group)},
             {"uptime_us", (now - std::min(now, facts.started_ns)) / kNanosPerMicro}}},
           {"devices", devices_json(boards, sample)},
           {"jobs", reporter.jobs()},

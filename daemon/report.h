@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
+#include <string>
 
 #include "board_set.h"
 #include "sampler.h"
@@ -11,6 +13,7 @@ namespace sluice::daemon {
 
 struct DaemonFacts {
   std::uint64_t started_ns = 0;
+  std::optional<std::string> group;  // that it serves; none: its own user
 };
 
 control::Json report(const Boards& boards, const Sample& sample, const DaemonFacts& facts, std::uint64_t now);

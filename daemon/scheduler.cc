@@ -43,7 +43,7 @@ void Scheduler::stop() {
 
 void Scheduler::rescan() {
   const std::lock_guard lock(mutex_);
-  rescan_locked(now_ns());
+  rescan_locked(now_ns(), Reap::kAll);
 }
 
 Boards Scheduler::boards() const {
@@ -61,10 +61,11 @@ void Scheduler::remove_unused_boards() {
   boards_.remove_unused();
 }
 
-void Scheduler::rescan_locked(std::uint64_t now) {
+void Scheduler::rescan_locked(std::uint64_t now, Reap reap) {
   boards_.rescan();
+  if (reap == Reap::kSome) boards_.reap_some(now);
   for (const auto& board : boards_.all()) {
-    board::reap(board->get(), now);
+    if (reap == Reap::kAll) board::reap(board->get(), now);
     if (board->occupied()) last_occupied_ns_ = now;
     // The daemon lock is ours, so whoever signed here before is gone.
     if (stop_ || (*board)->daemon.load() == self_) continue;
@@ -75,14 +76,40 @@ void Scheduler::rescan_locked(std::uint64_t now) {
   next_scan_ns_ = now + kScanNs;
 }
 
+// Of a settled board what was seen before, while that holds.
+policy::Snapshot Scheduler::look(MappedBoard& board, std::uint64_t now) {
+  const std::uint32_t epoch = board->epoch.load();
+  board.settled = board.settled && board.epoch == epoch && !any_active(*board.get());
+  if (board.settled) {
+    board.view.now_ns = now;
+  } else {
+    board.view = snapshot(*board.get(), now);
+    board.epoch = epoch;
+  }
+  return board.view;
+}
+
 std::uint64_t Scheduler::decide_locked(std::uint64_t now) {
   std::uint64_t next = now + kQuietPollNs;
-  for (const auto& board : boards_.all()) {
+  const Boards boards = boards_.all();
+  std::vector<policy::Snapshot> views;
+  std::vector<policy::Decision> decisions;
+  for (const auto& board : boards) {
     (*board)->daemon_ns.store(now);
-    const policy::Snapshot view = snapshot(*board->get(), now);
-    const policy::Decision decision = board->policy->decide(view);
-    apply(board->get(), decision, now);
-    if (contended(view)) next = std::min({next, now + kBusyPollNs, decision.next_ns});
+    views.push_back(look(*board, now));
+  }
+  links_.mark(&views);
+  for (std::size_t i = 0; i < boards.size(); ++i) {
+    decisions.push_back(boards[i]->settled ? policy::Decision() : boards[i]->policy->decide(views[i]));
+    if (contended(views[i])) next = std::min({next, now + kBusyPollNs, decisions.back().next_ns});
+  }
+  next = std::min(next, links_.link(views, &decisions));
+  for (std::size_t i = 0; i < boards.size(); ++i) {
+    const bool nothing = decisions[i].closed.empty() && decisions[i].mutes.empty();
+    if (boards[i]->settled && nothing) continue;
+    apply(boards[i]->get(), decisions[i], now);
+    boards[i]->settled = nothing && std::none_of(views[i].jobs.begin(), views[i].jobs.end(),
+                                                 [](const policy::JobView& job) { return job.active; });
   }
   return std::max(next, now + kShortestPollNs);
 }
@@ -93,7 +120,7 @@ void Scheduler::loop() {
   std::unique_lock lock(mutex_);
   while (!stop_) {
     std::uint64_t now = now_ns();
-    if (now >= next_scan_ns_) rescan_locked(now);
+    if (now >= next_scan_ns_) rescan_locked(now, Reap::kSome);
     const std::uint64_t next = std::min(decide_locked(now), next_scan_ns_);
     now = now_ns();
     if (next > now) stopped_.wait_for(lock, std::chrono::nanoseconds(next - now), [&] { return stop_; });

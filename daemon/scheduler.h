@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "board_set.h"
+#include "links.h"
 #include "sluice/daemon.h"
 
 namespace sluice::daemon {
@@ -30,7 +31,9 @@ class Scheduler {
 
  private:
   void loop();
-  void rescan_locked(std::uint64_t now);
+  enum class Reap { kSome, kAll };
+  void rescan_locked(std::uint64_t now, Reap reap);
+  static policy::Snapshot look(MappedBoard& board, std::uint64_t now);
   // Runs the policies once; returns when to do so again.
   std::uint64_t decide_locked(std::uint64_t now);
 
@@ -39,6 +42,7 @@ class Scheduler {
   mutable std::mutex mutex_;  // guards what follows
   std::condition_variable stopped_;
   BoardSet boards_;
+  Links links_;
   bool stop_ = false;
   std::uint64_t last_occupied_ns_;
   std::uint64_t next_scan_ns_ = 0;

@@ -1,13 +1,13 @@
 #include "stranger.h"
 
-#include <pwd.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <array>
 #include <fstream>
 #include <iterator>
 #include <string_view>
+
+#include "sluice/base/user.h"
 
 namespace sluice::daemon {
 namespace {
@@ -18,14 +18,6 @@ std::optional<std::string> read(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   if (!file) return std::nullopt;
   return std::string(std::istreambuf_iterator<char>(file), {});
-}
-
-std::string user_name(uid_t uid) {
-  std::array<char, 4096> buffer;
-  passwd entry;
-  passwd* found = nullptr;
-  getpwuid_r(uid, &entry, buffer.data(), buffer.size(), &found);
-  return found != nullptr ? found->pw_name : std::to_string(uid);
 }
 
 // The value of `name` in the zero-separated `environment`.
@@ -50,8 +42,9 @@ std::string mapped_driver(const std::string& maps) {
   return maps.substr(path, maps.find('\n', at) - path);
 }
 
-std::string reason_of(const std::string& proc) {
+std::string reason_of(const std::string& proc, uid_t user) {
   const auto environment = read(proc + "/environ");
+  if (!environment && user != geteuid()) return "another user's process";
   if (!environment) return "its environment cannot be read: it changed its user or privileges (setuid)";
   const auto job = variable(*environment, "SLUICE_JOB");
   if (!job) return "started without sluice";
@@ -81,7 +74,7 @@ Stranger look_at(pid_t pid) {
     if (name->back() == '\n') name->pop_back();
     stranger.name = *name;
   }
-  stranger.reason = info.st_uid != geteuid() ? "another user's process" : reason_of(proc);
+  stranger.reason = reason_of(proc, info.st_uid);
   return stranger;
 }
 

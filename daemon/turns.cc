@@ -31,41 +31,65 @@ void add(policy::JobView& view, const board::Client& client, std::uint64_t now) 
   view.can_be_closed = view.can_be_closed || client.bypass.load() == 0;
 }
 
+// Calls `visit(slot)` for every slot that may have a live client.
+template <class F>
+void for_each_occupied(const board::Board& board, F visit) {
+  for (int word = 0; word < board::kClients / 64; ++word) {
+    for (std::uint64_t bits = board.occupied[word].load(); bits != 0; bits &= bits - 1) {
+      visit(word * 64 + __builtin_ctzll(bits));
+    }
+  }
+}
+
 // Calls `visit(slot, job)` for every live client.
 template <class F>
 void for_each_live(const board::Board& board, F visit) {
-  for (int slot = 0; slot < board::kClients; ++slot) {
+  for_each_occupied(board, [&](int slot) {
     const board::Client& client = board.clients[slot];
-    if (client.live.load() == 0) continue;
+    if (client.live.load() == 0) return;
     const std::uint32_t job = client.job.load();
     if (job < board::kJobs) visit(slot, board.jobs[job]);
-  }
+  });
 }
+
+bool is_closed(const board::Board& board, int slot) { return (board.clients[slot].gate.load() & board::kTurnBit) != 0; }
 
 }  // namespace
 
 policy::Snapshot snapshot(const board::Board& board, std::uint64_t now) {
-  std::array<bool, board::kJobs> seen{};
-  std::array<policy::JobView, board::kJobs> views;
-  for_each_live(board, [&](int slot, const board::Job& job) {
-    const auto index = static_cast<std::size_t>(&job - board.jobs);
-    policy::JobView& view = views[index];
-    if (!seen[index]) {
-      seen[index] = true;
-      view.id = job.id.load();
-      view.priority = job.priority.load();
-      view.share = std::max(1u, job.share.load());
-      view.min_below_permille = job.min_below_permille.load();
-      view.can_be_closed = false;
-    }
-    add(view, board.clients[slot], now);
-  });
   policy::Snapshot snapshot;
   snapshot.now_ns = now;
-  for (std::size_t i = 0; i < views.size(); ++i) {
-    if (seen[i]) snapshot.jobs.push_back(views[i]);
-  }
+  std::array<std::uint8_t, board::kJobs> places{};  // in snapshot.jobs, plus 1
+  static_assert(board::kJobs < 256);
+  for_each_live(board, [&](int slot, const board::Job& job) {
+    std::uint8_t& place = places[static_cast<std::size_t>(&job - board.jobs)];
+    if (place == 0) {
+      // Ranks of one program have a slot each and are one job.
+      const std::uint64_t id = job.id.load();
+      const auto at = std::find_if(snapshot.jobs.begin(), snapshot.jobs.end(),
+                                   [&](const policy::JobView& view) { return view.id == id; });
+      place = static_cast<std::uint8_t>(at - snapshot.jobs.begin() + 1);
+      if (at == snapshot.jobs.end()) {
+        policy::JobView& view = snapshot.jobs.emplace_back();
+        view.id = id;
+        view.priority = job.priority.load();
+        view.share = std::max(1u, job.share.load());
+        view.min_below_permille = job.min_below_permille.load();
+        view.can_be_closed = false;
+      }
+    }
+    add(snapshot.jobs[place - 1u], board.clients[slot], now);
+  });
   return snapshot;
+}
+
+bool any_active(const board::Board& board) {
+  bool found = false;
+  for_each_occupied(board, [&](int slot) {
+    const board::Client& client = board.clients[slot];
+    found = found || (client.active.load() != 0 && client.live.load() != 0);
+  });
+  return found;
 }
 
 bool contended(const policy::Snapshot& snapshot) {
@@ -85,14 +109,14 @@ void apply(board::Board* board, const policy::Decision& decision, std::uint64_t 
     const bool closed = std::count(decision.closed.begin(), decision.closed.end(), job.id.load()) > 0;
     close[static_cast<std::size_t>(slot)] = closed && board->clients[slot].bypass.load() == 0;
   });
-  for (int slot = 0; slot < board::kClients; ++slot) {
-    const bool is_closed = (board->clients[slot].gate.load() & board::kTurnBit) != 0;
-    if (is_closed && !close[static_cast<std::size_t>(slot)]) board::open_gate(board, slot, board::kTurnBit, now);
-  }
-  for (int slot = 0; slot < board::kClients; ++slot) {
-    const bool is_closed = (board->clients[slot].gate.load() & board::kTurnBit) != 0;
-    if (!is_closed && close[static_cast<std::size_t>(slot)]) board::close_gate(board, slot, board::kTurnBit, now);
-  }
+  for_each_occupied(*board, [&](int slot) {
+    if (is_closed(*board, slot) && !close[static_cast<std::size_t>(slot)])
+      board::open_gate(board, slot, board::kTurnBit, now);
+  });
+  for_each_occupied(*board, [&](int slot) {
+    if (!is_closed(*board, slot) && close[static_cast<std::size_t>(slot)])
+      board::close_gate(board, slot, board::kTurnBit, now);
+  });
   if (decision.mutes.empty()) return;
   for_each_live(*board, [&](int slot, const board::Job& job) {
     for (const policy::Decision::Mute& mute : decision.mutes) {

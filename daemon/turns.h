@@ -12,6 +12,9 @@ namespace sluice::daemon {
 // one has, and has been held as long as the one held longest.
 policy::Snapshot snapshot(const board::Board& board, std::uint64_t now);
 
+// Whether any client of the board has work: what must be asked often, and is a load each.
+bool any_active(const board::Board& board);
+
 // Whether a policy could decide anything now: equals compete, or a job that leaves a part to those below runs.
 bool contended(const policy::Snapshot& snapshot);
 

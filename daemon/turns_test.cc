@@ -86,7 +86,7 @@ TEST_F(Turns, ADecisionClosesAllProcessesOfAJobAndOpensTheRest) {
 TEST_F(Turns, AProcessWhoseGateDoesNotWorkIsNotClosed) {
   const int job = board_.add_job(50, 1);
   const int client = board_.add_client(job);
-  board_.client(client).bypass = static_cast<std::uint32_t>(board::Bypass::kSeveralGpus);
+  board_.client(client).bypass = static_cast<std::uint32_t>(board::Bypass::kNoMemOps);
   EXPECT_FALSE(snapshot(*board_.get(), kNow).jobs.at(0).can_be_closed);
   policy::Decision decision;
   decision.closed = {board_.job(job).id.load()};

@@ -66,7 +66,7 @@ class Shares : public Policy {
     std::map<std::int32_t, std::vector<Candidate>> candidates;
     for (const JobView& job : snapshot.jobs) {
       Member& member = observe(job, now);
-      if (!job.active || !job.can_be_closed) continue;
+      if (!job.active || !job.can_be_closed || !job.takes_turns) continue;
       if (member.takes_part) {
         candidates[job.priority].push_back({&job, &member});
       } else {

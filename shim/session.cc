@@ -197,11 +197,6 @@ Session* attach_device(CUdevice device) {
   session.self = &session.board->clients[session.client];
   session.job = entry->job;
   session.device = device;
-  if (session.board->jobs[session.job].gpus.load() > 1) {
-    // Holding one rank between the launches of a collective would stall the others on their GPUs.
-    session.ungated.store(true);
-    session.self->bypass.store(static_cast<std::uint32_t>(board::Bypass::kSeveralGpus));
-  }
   int wait64 = 0;
   real.device_get_attribute(&wait64, CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS, device);
   session.wait64 = wait64 != 0 && real.stream_wait_value64 != nullptr;

@@ -1,4 +1,4 @@
-// The board: one shared-memory file per GPU and user where that GPU's jobs and the daemon meet.
+// The board: one shared-memory file per GPU and user, or group of users, where that GPU's jobs and the daemon meet.
 //
 // It holds jobs (what `sluice run` was asked for) and clients (processes of a job that hold a context on this GPU).
 // A client's gate word is what the GPU's front end waits on; the bits in it are its closers. All of it is plain
@@ -22,7 +22,8 @@
 //     the two groups do not see each other.
 //
 // Built without exceptions, allocation or a C++ runtime, because the shim contains it. Thread safe throughout.
-// The file is private to the user (directory 0700, file 0600, owner checked, never through a symbolic link).
+// The file is private to the user (directory 0700, file 0600), or shared by a group (2770, 0660;
+// sluice/base/sharing.h); checked when it is mapped, and never through a symbolic link.
 #pragma once
 
 #include <atomic>
@@ -35,7 +36,7 @@
 namespace sluice::board {
 
 inline constexpr std::uint32_t kMagic = 0x44424c53;  // "SLBD"
-inline constexpr std::uint32_t kVersion = 2;         // of everything below; another version is refused
+inline constexpr std::uint32_t kVersion = 3;         // of everything below; another version is refused
 inline constexpr int kClients = 128;                 // processes with a context, a GPU
 inline constexpr int kClosers = 62;                  // only the first of them have a bit and can hold others
 inline constexpr int kJobs = 128;
@@ -57,10 +58,24 @@ enum class Bypass : std::uint32_t {
   kNone = 0,
   kNoMemOps = 1,        // the driver or device has no stream memory operations (v2)
   kRegisterFailed = 2,  // cuMemHostRegister refused the board
-  kSeveralGpus = 3,     // the job spans GPUs: held together or not at all
   kNoSlot = 4,
 };
 const char* bypass_text(Bypass bypass);
+
+// Why a graph that has more nodes than may lie between two gates was launched without any inside: it is held before it
+// starts, or not at all.
+enum class Whole : std::uint32_t {
+  kByHand = 0,      // built node by node
+  kPriority = 1,    // captured at kHighPriority or above
+  kOff = 2,         // SLUICE_GRAPH_SPACING is 0
+  kIntoGraph = 3,   // captured into a graph that the program had made, such as the body of a condition
+  kFromDevice = 4,  // to be launched from the device, too
+  kRefused = 5,     // the driver would not have taken a gate, or the program needed them removed
+};
+inline constexpr int kWholeReasons = 6;
+const char* whole_text(Whole reason);
+
+inline constexpr std::int32_t kHighPriority = 100;  // what `sluice run --priority high` means
 
 // Counters of one client; a reaper adds them to its job's. Units in the names. Written by the owner, except held_ns and
 // holds, by whoever opens its gate, and stalls, by whoever drops its hold; read by all.
@@ -75,7 +90,9 @@ struct Counters {
   std::atomic<std::uint64_t> long_launches;  // launches of kernels longer than the quantum
   std::atomic<std::uint64_t> closes;         // times it closed the gates below it
   std::atomic<std::uint64_t> stalls;         // times its hold was dropped because it made no progress
-  std::atomic<std::uint64_t> unknown_lookups;  // entry points newer than the shim's table, passed through
+  std::atomic<std::uint64_t> unknown_lookups;              // entry points newer than the shim's table, passed through
+  std::atomic<std::uint64_t> graphs_gated;                 // graphs captured with gates inside
+  std::atomic<std::uint64_t> graphs_whole[kWholeReasons];  // launches of graphs without, by enum Whole
 };
 
 // Where a job stands with the memory that its limit promises it.
@@ -127,8 +144,10 @@ struct alignas(128) Job {
   std::atomic<std::uint32_t> share;               // weight among equals, at least 1
   std::atomic<std::uint32_t> min_below_permille;  // what the jobs below it get at least, of the GPU's time
   std::atomic<std::uint32_t> gpus;                // number of GPUs the job was given
-  std::atomic<std::uint64_t> id;                  // unique for the user, starts at 1
-  std::atomic<std::int32_t> child;                // pid of the command
+  // Starts at 1. Unique in the directory, but the same on all boards of a job, and for all ranks of one program.
+  std::atomic<std::uint64_t> id;
+  std::atomic<std::uint64_t> ranks;  // the same for all ranks that one launcher started; 0: it is none
+  std::atomic<std::int32_t> child;   // pid of the command
   std::atomic<std::uint64_t> started_ns;
   std::atomic<std::uint64_t> clients_seen;        // processes of it that took a client slot so far
   std::atomic<std::uint64_t> memory_limit_bytes;  // of this GPU, for all its processes together; 0: no limit
@@ -165,8 +184,12 @@ struct Board {
 
 // ---- the file -------------------------------------------------------------------------------------------------
 
-// The user's runtime directory: $SLUICE_RUNTIME_DIR, else /dev/shm/sluice-<uid>. Created 0700 if missing; refused
-// if it is not the caller's own, is a link, or others can enter it. `out` gets a zero-terminated path.
+// Where the daemon of a host's group is looked for.
+inline constexpr char kGroupDirectory[] = "/run/sluice";
+
+// The runtime directory: $SLUICE_RUNTIME_DIR; else /run/sluice, if that is of a group which the caller is a member of
+// and no daemon of the user's own runs; else /dev/shm/sluice-<uid>. Created 0700 if missing; refused unless it is the
+// caller's alone or such a group's. `out` gets a zero-terminated path.
 Status runtime_directory(char* out, std::size_t bytes);
 
 // Path of the board of GPU `device` (its UUID text, checked for odd characters).
@@ -186,7 +209,8 @@ struct JobSpec {
   std::uint32_t share = 1;
   std::uint32_t min_below_permille = 0;
   std::uint32_t gpus = 1;
-  std::uint64_t id = 0;                  // 0: take the board's next; another board's id for a job on several GPUs
+  std::uint64_t id = 0;  // 0: take the board's next; another board's id for a job on several GPUs
+  std::uint64_t ranks = 0;
   std::uint64_t memory_limit_bytes = 0;  // 0: no limit
   bool waiting = false;                  // its command has not started yet
   const char* name = "";
@@ -239,6 +263,11 @@ GateBits check_holders(Board* board, int client, std::uint64_t now);
 // Wipes the slots of dead processes and clears their bits everywhere. Any process may call it at any time.
 // Returns the number of slots freed.
 int reap(Board* board, std::uint64_t now);
+// The same for the next `most` owned slots from *cursor on (0 at first; it goes round), so that somebody who comes
+// often need not ask each time about the life of every process.
+int reap_some(Board* board, std::uint64_t now, int* cursor, int most);
+// The same for the dead clients of one job.
+int reap_clients(Board* board, int job, std::uint64_t now);
 
 // ---- memory ---------------------------------------------------------------------------------------------------
 
@@ -265,6 +294,8 @@ bool others_wait_before(const Board* board, int job);
 struct JobTotals {
   std::uint64_t launches, gated, captured, gates, held_ns, holds, gpu_ns, long_launches, closes, stalls,
       unknown_lookups;
+  std::uint64_t graphs_gated;
+  std::uint64_t graphs_whole[kWholeReasons];
   int clients;                 // alive now
   std::uint64_t clients_seen;  // ever
   std::uint32_t bypass;        // of any client, 0 if none
@@ -277,5 +308,14 @@ struct JobTotals {
   } long_kernels[kLongKernels];
 };
 JobTotals totals(const Board* board, int job, std::uint64_t now);
+// Launches of graphs without gates, and the reason that most of them had; that is null if there were none.
+struct WholeGraphs {
+  std::uint64_t launches = 0;
+  const char* reason = nullptr;
+};
+WholeGraphs whole_graphs(const JobTotals& totals);
+
+// Whose job it is, as the kernel says of its `sluice run`, or of a client where that is gone. False when all are gone.
+bool job_user(const Board* board, const Job& job, uid_t* user);
 
 }  // namespace sluice::board

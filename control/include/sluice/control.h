@@ -1,9 +1,10 @@
-// Messages between the command line and the daemon, over a Unix socket in the user's runtime directory.
+// Messages between the command line and the daemon, over a Unix socket in the runtime directory.
 //
 // Wire: one JSON object a line, UTF-8, at most kMaxMessageBytes, the newline included. A request carries "v" (protocol
 // version) and "op"; a reply carries "v" and either the operation's keys or "error": {"code", "message"}, where code
 // is a gRPC name such as "NOT_FOUND". A connection carries any number of requests, one after the other. Only
-// processes of the same user are answered. docs/control.md lists the operations and their keys.
+// processes of the same user are answered; in a group's directory (sluice/base/sharing.h), those of its members.
+// docs/control.md lists the operations and their keys.
 //
 // Thread safety: free functions are thread safe; a Server belongs to the thread that runs its io_context, except
 // where a member says otherwise.
@@ -40,6 +41,7 @@ inline constexpr char kSocketName[] = "control.sock";
 inline constexpr char kDaemonLockName[] = "sluiced.lock";
 inline constexpr char kBoardsLockName[] = "boards.lock";
 inline constexpr char kLogName[] = "sluiced.log";
+inline constexpr char kLoadedPrefix[] = "loaded-";  // and a user's number: which shim could be loaded
 
 // ---- locks ----------------------------------------------------------------------------------------------------
 
@@ -54,8 +56,9 @@ class FileLock {
   FileLock& operator=(FileLock&& other) noexcept;
   ~FileLock();
 
-  // Creates `path` (0600) if missing. Waits up to `timeout_ns`; 0 tries once. Never follows a symbolic link.
-  // Errors: kDeadlineExceeded when another holds it; kPermissionDenied, kNotFound (no such directory), kInternal.
+  // Creates `path` (0600; 0660 in a group's directory) if missing. Waits up to `timeout_ns`; 0 tries once. Never
+  // follows a symbolic link. Errors: kDeadlineExceeded when another holds it; kPermissionDenied, kNotFound (no such
+  // directory), kInternal.
   static Result<FileLock> acquire(const std::string& path, Mode mode, std::uint64_t timeout_ns);
 
   bool held() const { return fd_ >= 0; }
@@ -79,8 +82,8 @@ Result<FileLock> hold_boards(const std::string& runtime_dir);
 // ---- client ---------------------------------------------------------------------------------------------------
 
 // Sends `request` ({"op": ...}; "v" is added) to the daemon of `runtime_dir` and returns its reply.
-// Errors: kUnavailable when no daemon answers there; kDeadlineExceeded; kPermissionDenied when another user's process
-// listens; the daemon's own error otherwise.
+// Errors: kUnavailable when no daemon answers there; kDeadlineExceeded; kPermissionDenied when a process of neither the
+// directory's owner nor root listens; the daemon's own error otherwise.
 Result<Json> request(const std::string& runtime_dir, Json message, std::uint64_t timeout_ns = 2 * kNanosPerSecond);
 
 struct DaemonStart {
@@ -88,11 +91,12 @@ struct DaemonStart {
   std::string program;            // absolute path of sluiced
   std::vector<std::string> args;  // options for it; --foreground is added
   std::uint64_t timeout_ns = 2 * kNanosPerSecond;
+  bool for_group = false;  // start it also in a group's directory, whose daemon is the administrator's to start
 };
 // Connects to the daemon of the runtime directory, or starts one, detached from the caller (own session, working
 // directory /, no inherited descriptors, standard error in <runtime_dir>/sluiced.log), and waits until it answers.
 // However many processes call this at once, one daemon remains. Returns the reply to "hello": {"version", "pid"}.
-// Errors: kUnavailable when it cannot be started; kDeadlineExceeded when it does not answer in time.
+// Errors: kUnavailable when it cannot be started, or may not; kDeadlineExceeded when it does not answer in time.
 Result<Json> ensure_daemon(const DaemonStart& start);
 
 // ---- messages -------------------------------------------------------------------------------------------------
@@ -116,8 +120,9 @@ class Server {
  public:
   // Answers one request; to be called exactly once, from any thread. A reply that came too late is dropped.
   using Reply = std::function<void(Json)>;
-  // Runs on the io_context's thread and must not block; it may keep `reply` for later. Must not throw.
-  using Handler = std::function<void(const Json& request, Reply reply)>;
+  // Runs on the io_context's thread and must not block; it may keep `reply` for later. Must not throw. `user` is whose
+  // process asks.
+  using Handler = std::function<void(const Json& request, uid_t user, Reply reply)>;
 
   struct Limits {
     std::size_t connections = 128;                    // one more is closed at once

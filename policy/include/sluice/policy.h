@@ -24,6 +24,7 @@ struct JobView {
   std::uint64_t tail_ns = 0;             // how long it can run on after its gate closes
   std::uint64_t held_ns = 0;             // how long it has been held so far, all causes
   bool held_from_above = false;          // a job of higher priority holds it now
+  bool takes_turns = true;               // false: it shares with its equals as the GPU does it
   bool can_be_closed = true;             // false: its gates do not work, so it runs whatever is decided
 };
 
