@@ -101,6 +101,14 @@ void drop_folded(Graph& graph) {
   });
 }
 
+// What a tensor counts towards the limit of memory. A dimension of zero counts as one: kernels keep an index for each
+// place along the other dimensions, and would take them from a hostile file at any length.
+std::uint64_t counted_bytes(TensorType type) {
+  std::replace(type.dims.begin(), type.dims.end(), std::int64_t{0}, std::int64_t{1});
+  const auto bytes = tensor_bytes(type.dtype, type.dims);
+  return bytes.ok() ? *bytes : 0;
+}
+
 }  // namespace
 
 std::vector<bool> find_shape_inputs(const Graph& graph) {
@@ -156,8 +164,7 @@ Status specialize(Graph& graph, std::uint64_t memory_limit) {
     }
     for (const ValueId id : node.outputs) {
       if (id != kNoValue) {
-        auto bytes = tensor_bytes(graph.value(id).type.dtype, graph.value(id).type.dims);
-        total += bytes.ok() ? *bytes : 0;
+        total += counted_bytes(graph.value(id).type);
       }
     }
     if (total > memory_limit) {

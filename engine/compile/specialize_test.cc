@@ -68,6 +68,13 @@ TEST_F(SpecializeTest, StopsAtTheLimitOfMemory) {
   EXPECT_FALSE(specialize(graph_, 1 << 20).ok());
 }
 
+TEST_F(SpecializeTest, ADimensionOfZeroHidesNoneThatIsHuge) {
+  const ValueId x = input("x", DType::kFloat, {0, 1});
+  graph_.outputs = {node("Tile", {x, ints({1, 1 << 24})})};
+  ASSERT_TRUE(bind_schemas(graph_).ok());
+  EXPECT_EQ(specialize(graph_, 1 << 20).code(), Code::kResourceExhausted);
+}
+
 TEST_F(SpecializeTest, FoldingConstantsKeepsWhatWouldGrow) {
   graph_.outputs = {node("Expand", {ints({5}), ints({1000, 1000})}), node("Neg", {ints({5})})};
   ASSERT_TRUE(bind_schemas(graph_).ok());
