@@ -18,6 +18,7 @@ PAGES = {
     "optimize.md": ("sluice-optimize", 1, None),
     "jobs.md": ("sluice-jobs", 5, "several jobs in one TOML file"),
     "environment.md": ("sluice-environment", 7, "variables that Sluice reads and sets"),
+    "containers.md": ("sluice-containers", 7, "jobs in containers, on other machines, and with MPI"),
     "verify.md": ("sluice-verify", 7, "how to see that it works"),
     "limits.md": ("sluice-limits", 7, "what Sluice does not do and does not promise"),
     "concepts.md": ("sluice-concepts", 7, "what Sluice's words mean"),
