@@ -3,13 +3,11 @@
 // to memory of its own that stays in the second-level cache.
 #include "cpu/blocked_conv.h"
 
-#include <sys/mman.h>
-
 #include <algorithm>
-#include <cstdlib>
 #include <cstring>
 #include <vector>
 
+#include "cpu/aligned_memory.h"
 #include "cpu/avx2.h"
 #include "cpu/kernels.h"
 #include "cpu/parallel.h"
@@ -40,28 +38,23 @@ ConvShape conv_shape(const KernelContext& context) {
   shape.dilation_w = dilations[1];
   shape.top = pads[0];
   shape.left = pads[1];
+  if (!shape.plain && shape.w == 1 && shape.ow == 1 && shape.kw == 1 && shape.left == 0) {
+    std::swap(shape.h, shape.w);  // the same memory, and rows are what loops run along
+    std::swap(shape.oh, shape.ow);
+    std::swap(shape.kh, shape.kw);
+    std::swap(shape.stride_h, shape.stride_w);
+    std::swap(shape.dilation_h, shape.dilation_w);
+    std::swap(shape.top, shape.left);
+  }
   return shape;
 }
 
-namespace {
-
-constexpr std::size_t kHugePage = 2u << 20;
-constexpr std::size_t kWorthHugePages = 2 * kHugePage;
-
-}  // namespace
-
 Result<std::shared_ptr<float>> allocate_floats(std::size_t count) {
-  std::size_t bytes = std::max<std::size_t>(count, 1) * sizeof(float);
-  const std::size_t alignment = bytes >= kWorthHugePages ? kHugePage : 64;
-  bytes = (bytes + alignment - 1) / alignment * alignment;
-  void* memory = std::aligned_alloc(alignment, bytes);
+  auto memory = allocate_aligned(count * sizeof(float));
   if (memory == nullptr) {
-    return Status::error(Code::kResourceExhausted, "no memory for %zu bytes of packed weights", bytes);
+    return Status::error(Code::kResourceExhausted, "no memory for %zu bytes of packed weights", count * sizeof(float));
   }
-  if (alignment == kHugePage) {
-    madvise(memory, count * sizeof(float), MADV_HUGEPAGE);  // weights that are read once a run miss the TLB else
-  }
-  return std::shared_ptr<float>(static_cast<float*>(memory), std::free);
+  return std::static_pointer_cast<float>(memory);
 }
 
 std::vector<float> padded_bias(const Tensor* tensor, std::int64_t count) {
@@ -316,7 +309,9 @@ Result<std::unique_ptr<Kernel>> make(KernelContext& context) {
   }
   const Tensor* weights = context.constant(1);
   auto kernel = std::make_unique<DenseConv>(shape, activation_of(context.node()), context.threads());
-  auto packed = context.packed_weights()->get(*weights, shape.plain ? "conv:rows:16" : "conv:8:16", [&] {
+  const bool turned = shape.kw != context.input(1).dims[3];
+  const char* form = shape.plain ? "conv:rows:16" : turned ? "conv:8:16:turned" : "conv:8:16";
+  auto packed = context.packed_weights()->get(*weights, form, [&] {
     auto memory = allocate_floats(static_cast<std::size_t>(DenseConv::packed_floats(shape)));
     if (memory.ok()) {
       DenseConv::pack(shape, weights->data(), memory->get());

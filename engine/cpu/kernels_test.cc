@@ -156,5 +156,53 @@ TEST_F(KernelsTest, ConvolutionsOfOnePixel) {
   expect_reference("Conv");
 }
 
+TEST_F(KernelsTest, ConvolutionsOfRows) {
+  struct Case {
+    Dims x, w;
+    std::vector<Attribute> attributes;
+  };
+  const std::vector<Case> cases = {
+      {{1, 1, 640}, {258, 1, 256}, {ints_attribute("strides", {128})}},
+      {{2, 13, 4}, {20, 13, 3}, {ints_attribute("pads", {1, 1}), ints_attribute("strides", {2})}},
+      {{1, 6, 50}, {9, 6, 5}, {ints_attribute("dilations", {3}), ints_attribute("pads", {4, 7})}},
+      {{2, 48, 12, 17}, {12, 48, 1, 1}, {}},
+      {{1, 10, 9, 21}, {7, 10, 3, 2}, {ints_attribute("pads", {1, 0, 2, 3}), ints_attribute("strides", {2, 1})}},
+      {{2, 12, 7, 20}, {18, 4, 3, 3}, {ints_attribute("pads", {1, 1, 1, 1}), number("group", 3)}},
+      {{1, 3, 4, 5}, {6, 1, 3, 3}, {{"auto_pad", std::string("SAME_LOWER")}, number("group", 3)}},
+      {{1, 8, 33, 34}, {5, 8, 3, 3}, {ints_attribute("dilations", {2, 2}), ints_attribute("pads", {2, 2, 2, 2})}},
+  };
+  for (const Case& at : cases) {
+    output(node("Conv", {input("x", at.x), weights(at.w)}, at.attributes));
+    expect_reference("Conv");
+    output(node("Conv", {input("x", at.x), input("w", at.w), weights({at.w[0]})}, at.attributes));
+    expect_reference("Conv");
+  }
+  const ValueId x = input("x", {2, 6, 9});
+  output(own("FusedConv", {x, weights({6, 6, 3}), weights({6}), x},
+             {ints_attribute("pads", {1, 1}), text("activation", "silu")}));
+  expect_reference("FusedConv");
+}
+
+TEST_F(KernelsTest, TransposedConvolutions) {
+  struct Case {
+    Dims x, w;
+    std::vector<Attribute> attributes;
+  };
+  const std::vector<Case> cases = {
+      {{1, 24, 9, 12}, {24, 24, 2, 2}, {ints_attribute("strides", {2, 2})}},
+      {{2, 5, 7, 6}, {5, 1, 2, 2}, {ints_attribute("strides", {3, 2})}},
+      {{2, 7, 8, 9}, {7, 10, 4, 4}, {ints_attribute("strides", {2, 2}), ints_attribute("pads", {1, 1, 1, 1})}},
+      {{1, 6, 5, 20}, {6, 2, 3, 3}, {ints_attribute("dilations", {2, 1}), number("group", 3)}},
+      {{1, 3, 30}, {3, 4, 5}, {ints_attribute("strides", {2}), ints_attribute("output_padding", {1})}},
+      {{1, 3, 5, 5}, {3, 9, 3, 3}, {{"auto_pad", std::string("SAME_UPPER")}, ints_attribute("strides", {2, 2})}},
+  };
+  for (const Case& at : cases) {
+    output(node("ConvTranspose", {input("x", at.x), weights(at.w)}, at.attributes));
+    expect_reference("ConvTranspose");
+  }
+  output(node("ConvTranspose", {input("x", {1, 6, 5, 8}), weights({6, 4, 3, 3}), weights({4})}));
+  expect_reference("ConvTranspose");
+}
+
 }  // namespace
 }  // namespace sluice::engine::cpu

@@ -15,7 +15,8 @@
 namespace sluice::engine::cpu {
 namespace {
 
-constexpr std::int64_t kWorthThreads = 1 << 16;  // multiply-adds below which one thread does it
+constexpr std::int64_t kSecondLevelFloats = 64 << 10;  // of rows that a task multiplies: a part of 512 KiB
+constexpr std::int64_t kWorthThreads = 1 << 16;        // multiply-adds below which one thread does it
 
 // What a node asks for, whatever its operator is.
 struct Product {
@@ -132,8 +133,9 @@ class MatMul final : public Kernel {
   void shared(const Tile& tile, const float* weights, const float* bias) const {
     const std::int64_t wanted = threads_ == 1 ? 1 : 4 * threads_;
     const std::int64_t pieces = std::min(panels_, std::max<std::int64_t>(wanted, panels_ / 4));
-    const std::int64_t rows =
-        std::max<std::int64_t>(1, std::min((wanted + pieces - 1) / pieces, (p_.m + kMostPixels - 1) / kMostPixels));
+    const std::int64_t tiles = (p_.m + kMostPixels - 1) / kMostPixels;
+    const std::int64_t fit = std::max<std::int64_t>(2, kSecondLevelFloats / p_.k / kMostPixels);
+    const std::int64_t rows = std::max(std::min((wanted + pieces - 1) / pieces, tiles), (tiles + fit - 1) / fit);
     parallel_for(threads_, pieces * rows, [&](std::int64_t task, int) {
       const std::int64_t piece = task / rows, row = task % rows;
       multiply(tile, weights, bias, panels_ * piece / pieces, panels_ * (piece + 1) / pieces, p_.m * row / rows,

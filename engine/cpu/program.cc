@@ -3,12 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <cstring>
 #include <map>
 #include <optional>
 #include <set>
 
+#include "cpu/aligned_memory.h"
 #include "cpu/kernels.h"
 #include "cpu/memory_plan.h"
 #include "sluice/base/clock.h"
@@ -279,12 +279,12 @@ class Builder {
 
   Status lay_out() {
     plan_ = plan_memory(lifetimes_);
-    void* arena = std::aligned_alloc(kArenaAlignment, std::max(plan_.arena_bytes, kArenaAlignment));
+    const std::shared_ptr<void> arena = allocate_aligned(plan_.arena_bytes);
     if (arena == nullptr) {
       return Status::error(Code::kResourceExhausted, "no memory for an arena of %zu bytes; use smaller inputs",
                            plan_.arena_bytes);
     }
-    program_->arena_ = std::shared_ptr<std::byte>(static_cast<std::byte*>(arena), std::free);
+    program_->arena_ = std::static_pointer_cast<std::byte>(arena);
     program_->info_.arena_bytes = plan_.arena_bytes;
     for (const Value& value : graph_.values) {
       program_->dims_.push_back(value.type.dims);

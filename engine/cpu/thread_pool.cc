@@ -11,7 +11,9 @@ namespace {
 constexpr std::uint32_t kInside = 0xfff;  // more workers than that no device has
 constexpr std::uint32_t kClosed = 0x1000;
 constexpr std::uint32_t kLoop = 0x2000;
-constexpr int kSpins = 4000;       // some 50 us: longer than the pause between two operators
+constexpr int kSpins = 4000;  // some 50 us: longer than the pause between two runs of a loop that calls them
+constexpr int kSpinsInRun =
+    80000;                         // some 1 ms, while a run goes on: until an operator that one thread computes is done
 constexpr int kSpinsToYield = 64;  // while a worker finishes its last task
 
 thread_local ThreadPool* current_pool = nullptr;
@@ -19,8 +21,18 @@ thread_local ThreadPool* current_pool = nullptr;
 }  // namespace
 
 ThreadPool* ThreadPool::current() { return current_pool; }
-ThreadPool::Scope::Scope(ThreadPool* pool) : before_(current_pool) { current_pool = pool; }
-ThreadPool::Scope::~Scope() { current_pool = before_; }
+ThreadPool::Scope::Scope(ThreadPool* pool) : before_(current_pool) {
+  current_pool = pool;
+  if (pool != nullptr) {
+    pool->runs_.fetch_add(1, std::memory_order_relaxed);
+  }
+}
+ThreadPool::Scope::~Scope() {
+  if (current_pool != nullptr) {
+    current_pool->runs_.fetch_sub(1, std::memory_order_relaxed);
+  }
+  current_pool = before_;
+}
 
 ThreadPool::ThreadPool(int threads) : state_(kClosed) {
   for (int i = 1; i < std::min<int>(threads, kInside); ++i) {
@@ -76,7 +88,9 @@ void ThreadPool::work(int thread) {
     std::uint32_t state = state_.load(std::memory_order_relaxed);
     const bool is_new = (state & ~(kLoop - 1)) != (seen & ~(kLoop - 1));
     if (!is_new || (state & kClosed) != 0) {
-      for (int spins = 0; spins < kSpins && state == state_.load(std::memory_order_relaxed); ++spins) {
+      for (int spins = 0; spins < (runs_.load(std::memory_order_relaxed) > 0 ? kSpinsInRun : kSpins) &&
+                          state == state_.load(std::memory_order_relaxed);
+           ++spins) {
         _mm_pause();
       }
       state_.wait(state, std::memory_order_relaxed);

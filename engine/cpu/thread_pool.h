@@ -28,7 +28,7 @@ class ThreadPool {
   // The pool that parallel_for() takes on this thread; nullptr: none.
   static ThreadPool* current();
 
-  // Makes a pool current while it lives.
+  // Makes a pool current while it lives, and lets its threads wait awake between loops.
   class Scope {
    public:
     explicit Scope(ThreadPool* pool);
@@ -54,6 +54,7 @@ class ThreadPool {
   Call call_ = nullptr;
   void* context_ = nullptr;
   std::vector<std::thread> workers_;
+  std::atomic<int> runs_{0};  // scopes that are open: more loops will come soon
 };
 
 }  // namespace sluice::engine::cpu

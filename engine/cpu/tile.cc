@@ -58,7 +58,8 @@ void finish(const Tile& tile, const float* sums, int pixels) {
     const Vec bias = tile.bias != nullptr ? load(tile.bias + 8 * b) : _mm256_setzero_ps();
     for (int p = 0; p < pixels; ++p) {
       const std::int64_t at = p * tile.y_pixel + b * tile.y_block;
-      Vec value = fma(load(sums + p * kPanel + 8 * b), scale, bias);
+      Vec value =
+          fma(load(sums + p * kPanel + 8 * b), scale, tile.pixel_bias == nullptr ? bias : vec(tile.pixel_bias[p]));
       if (tile.residual != nullptr) {
         value = _mm256_add_ps(value, left >= 8 ? load(tile.residual + at) : load_some(tile.residual + at, left));
       }
@@ -101,6 +102,58 @@ void finish(const Tile& tile, const float* sums, int pixels) {
   }
 }
 
+// What is short enough to be unrolled, and common.
+bool finishes_in_registers(ActivationKind kind) {
+  return kind == ActivationKind::kNone || kind == ActivationKind::kRelu || kind == ActivationKind::kClip ||
+         kind == ActivationKind::kHardSwish;
+}
+
+// f(sum, p, b) for all of them.
+template <int kPixels, int kBlocks, class F>
+[[gnu::always_inline]] inline void for_each_sum(Vec (&sum)[kPixels][kBlocks], F f) {
+#pragma GCC unroll 12
+  for (int p = 0; p < kPixels; ++p) {
+#pragma GCC unroll 2
+    for (int b = 0; b < kBlocks; ++b) {
+      f(sum[p][b], p, b);
+    }
+  }
+}
+
+template <int kPixels, int kBlocks>
+[[gnu::always_inline]] inline void finish_in_registers(const Tile& tile, Vec (&sum)[kPixels][kBlocks]) {
+  const auto at = [&](int p, int b) __attribute__((always_inline)) { return p * tile.y_pixel + b * tile.y_block; };
+  if (tile.pixel_bias != nullptr) {
+    for_each_sum(
+        sum, [&](Vec & s, int p, int)
+                 __attribute__((always_inline)) { s = _mm256_add_ps(s, vec(tile.pixel_bias[p])); });
+  } else if (tile.bias != nullptr) {
+    const Vec bias[2] = {load(tile.bias), load(tile.bias + 8 * (kBlocks - 1))};
+    for_each_sum(
+        sum, [&](Vec & s, int, int b) __attribute__((always_inline)) { s = _mm256_add_ps(s, bias[b]); });
+  }
+  if (tile.residual != nullptr) {
+    for_each_sum(
+        sum, [&](Vec & s, int p, int b)
+                 __attribute__((always_inline)) { s = _mm256_add_ps(s, load(tile.residual + at(p, b))); });
+  }
+  const ActivationKind kind = tile.activation.kind;
+  if (kind == ActivationKind::kHardSwish) {
+    const Vec alpha = vec(tile.activation.alpha), beta = vec(tile.activation.beta);
+    for_each_sum(
+        sum, [&](Vec & s, int, int)
+                 __attribute__((always_inline)) { s = activate(ActivationKind::kHardSwish, alpha, beta, s); });
+  } else if (kind != ActivationKind::kNone) {
+    const bool relu = kind == ActivationKind::kRelu;
+    const Vec least = vec(relu ? 0.0f : tile.activation.alpha);
+    const Vec most = vec(relu ? __builtin_inff() : tile.activation.beta);
+    for_each_sum(
+        sum, [&](Vec & s, int, int) __attribute__((always_inline)) { s = clamp(s, least, most); });
+  }
+  for_each_sum(
+      sum, [&](Vec & s, int p, int b) __attribute__((always_inline)) { store(tile.y + at(p, b), s); });
+}
+
 template <int kPixels, int kBlocks>
 void run(const Tile& tile) {
   Vec sum[kPixels][kBlocks];
@@ -124,6 +177,10 @@ void run(const Tile& tile) {
     for (std::int64_t k = 0; k < tile.rest; ++k, w += kPanel) {
       steps<kPixels, kBlocks>(sum, group + k, x_pixel, w, std::make_integer_sequence<int, 1>());
     }
+  }
+  if (finishes_in_registers(tile.activation.kind) && tile.scale == 1 && tile.columns == 8 * kBlocks) {
+    finish_in_registers(tile, sum);
+    return;
   }
   alignas(32) float sums[kPixels * kPanel];
 #pragma GCC unroll 12
@@ -165,6 +222,7 @@ void run_tiles(Tile tile, std::int64_t pixels) {
     run_tile(tile, static_cast<int>(count));
     tile.x += count * tile.x_pixel;
     tile.y += count * tile.y_pixel;
+    tile.pixel_bias = tile.pixel_bias == nullptr ? nullptr : tile.pixel_bias + count;
     tile.residual = tile.residual == nullptr ? nullptr : tile.residual + count * tile.y_pixel;
   }
 }

@@ -27,9 +27,10 @@ struct Tile {
   const float* w = nullptr;  // [taps_y]([groups][taps_x][8][kPanel], [rest][kPanel])
   float* y = nullptr;
   std::int64_t y_pixel = 0, y_block = 0;
-  std::int64_t columns = kPanel;    // results that are stored of each pixel's kPanel
-  const float* bias = nullptr;      // kPanel of them; nullptr: none
-  const float* residual = nullptr;  // lies as y does; nullptr: none
+  std::int64_t columns = kPanel;      // results that are stored of each pixel's kPanel
+  const float* bias = nullptr;        // kPanel of them; nullptr: none
+  const float* pixel_bias = nullptr;  // one a pixel, in place of `bias`; nullptr: none
+  const float* residual = nullptr;    // lies as y does; nullptr: none
   float scale = 1;
   Activation activation;
   const float* next = nullptr;  // weights that are wanted after these: run_tiles() fetches them towards the cache

@@ -1,18 +1,11 @@
-// ConvTranspose.
+#include "operators/conv_transpose.h"
+
 #include "operators/dispatch.h"
 #include "operators/lambda_kernel.h"
 #include "operators/registry.h"
-#include "operators/window.h"
 
 namespace sluice::engine {
 namespace {
-
-// `window` is that of the convolution that this one turns round: its `in` is our output, its `out` our input.
-struct TransposeShape {
-  Window window;
-  std::int64_t batch = 0, groups = 0;
-  std::int64_t channels = 0, filters = 0;  // of the input and of the output, in one group
-};
 
 Status wrong(const Node& node, const char* what, const Dims& x, const Dims& w) {
   return Status::error(Code::kInvalidArgument, "%s: %s, with an input %s and weights %s", describe(node).c_str(), what,
@@ -38,6 +31,8 @@ bool place(const Node& node, Window& window, std::size_t d, std::int64_t extra, 
   window.in.push_back(full - window.begin[d] - window.end[d]);
   return window.in.back() >= 0;
 }
+
+}  // namespace
 
 Result<TransposeShape> transpose_shape(const Node& node, const Dims& x, const Dims& w) {
   TransposeShape shape;
@@ -78,6 +73,8 @@ Result<TransposeShape> transpose_shape(const Node& node, const Dims& x, const Di
   shape.filters = w[1];
   return shape;
 }
+
+namespace {
 
 Status infer(ShapeContext& context) {
   auto shape = transpose_shape(context.node(), context.dims(0), context.dims(1));

@@ -3,12 +3,16 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
+#include <numeric>
 
 #include "operators/lambda_kernel.h"
 #include "operators/registry.h"
 
 namespace sluice::engine {
 namespace {
+
+constexpr int kParts = 16;  // sums that do not wait for one another
 
 enum class Cell { kRnn, kGru, kLstm };
 
@@ -194,9 +198,17 @@ class Recurrent final : public Kernel {
   static void multiply(const float* rows, const float* vector, const float* bias, std::int64_t count,
                        std::int64_t depth, float* sums) {
     for (std::int64_t i = 0; i < count; ++i) {
-      float sum = 0;
-      for (std::int64_t k = 0; k < depth; ++k) {
-        sum += rows[i * depth + k] * vector[k];
+      const float* row = rows + i * depth;
+      float parts[kParts] = {};
+      std::int64_t k = 0;
+      for (; k + kParts <= depth; k += kParts) {
+        for (int part = 0; part < kParts; ++part) {
+          parts[part] += row[k + part] * vector[k + part];
+        }
+      }
+      float sum = std::accumulate(std::begin(parts), std::end(parts), 0.0f);
+      for (; k < depth; ++k) {
+        sum += row[k] * vector[k];
       }
       sums[i] = sum + (bias != nullptr ? bias[i] : 0);
     }
