@@ -17,6 +17,7 @@ struct Work {
   std::uint64_t units = 0;
 };
 #define SLUICE_KERNEL(function, blocks) ((void)(function), Work{static_cast<std::uint64_t>(blocks)})
+#define SLUICE_KERNEL_EX(function, blocks, config) ((void)overlaps(config), SLUICE_KERNEL(function, blocks))
 #define SLUICE_GRAPH(graph) ((void)(graph), Work{1})
 #define SLUICE_BYTES(bytes) \
   Work { static_cast<std::uint64_t>(bytes) }

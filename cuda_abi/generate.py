@@ -237,7 +237,8 @@ def main():
         "//\n"
         "// SLUICE_SUBMIT(symbol, name, version, flags, Kind, stream, work, (parameters), (arguments)): entries of\n"
         "// the class Submits. `stream` is the CUstream as passed: where flags is 2, null means the thread's own\n"
-        "// default stream. `work` is one of SLUICE_KERNEL(CUfunction, blocks), SLUICE_GRAPH(CUgraphExec) and\n"
+        "// default stream. `work` is one of SLUICE_KERNEL(CUfunction, blocks), SLUICE_KERNEL_EX(CUfunction,\n"
+        "// blocks, const CUlaunchConfig*), SLUICE_GRAPH(CUgraphExec) and\n"
         "// SLUICE_BYTES(bytes); these and SLUICE_DEFAULT_STREAM(flags) are the includer's; the sums are in\n"
         "// sluice/cuda_abi.h. As in entries.inc, `symbol` and `name` may be used only with # and ##.\n"
     ]
@@ -252,7 +253,7 @@ def main():
         "//   SLUICE_LINEAR(address, bytes)  SLUICE_PITCHED(address, pitch, width, height)  SLUICE_FREE(address)\n"
         "//   SLUICE_ASYNC(bytes, stream, flags)  SLUICE_FROM_POOL(bytes, pool, stream, flags)\n"
         "//   SLUICE_FREE_ASYNC(address)  SLUICE_POOL_CREATE(pool, properties)  SLUICE_POOL_DESTROY(pool)\n"
-        "//   SLUICE_TRIM()  SLUICE_GRAPH_ALLOC(condition)\n"
+        "//   SLUICE_TRIM()  SLUICE_GRAPH_ALLOC(condition)  SLUICE_GRAPH_NODE(parameters)\n"
         "//   SLUICE_CREATE(handle, bytes, properties)  SLUICE_RELEASE(handle)  SLUICE_RETAIN(handle)\n"
         "//   SLUICE_MAP(address, bytes, handle)  SLUICE_UNMAP(address, bytes)\n"
         "//   SLUICE_ARRAY(handle, description)  SLUICE_MIPMAPPED(handle, description, levels)\n"

@@ -26,14 +26,17 @@ bool register_memory(Session* session) {
   Guard guard(lock);
   if (session->gate_address.load() != 0) return true;
   RelaxedCapture relaxed;
-  const auto map = [](void* memory, std::size_t bytes, CUdeviceptr* address) {
+  bool is_new = false;
+  const auto map = [&](void* memory, std::size_t bytes, CUdeviceptr* address) {
     const CUresult result =
         real.mem_host_register(memory, bytes, CU_MEMHOSTREGISTER_DEVICEMAP | CU_MEMHOSTREGISTER_PORTABLE);
+    is_new = result == CUDA_SUCCESS;
     if (result != CUDA_SUCCESS && result != CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED) return result;
     return real.mem_host_get_device_pointer(address, memory, 0);
   };
   CUdeviceptr board_address = 0;
   CUresult result = map(session->board, sizeof(board::Board), &board_address);
+  const bool board_is_new = is_new;
   if (result == CUDA_SUCCESS) result = map(marker_memory(), marker_bytes(), &session->marker_address);
   if (result != CUDA_SUCCESS) {
     give_up(session, board::Bypass::kRegisterFailed, result);
@@ -41,8 +44,24 @@ bool register_memory(Session* session) {
   }
   const std::size_t offset =
       static_cast<std::size_t>(reinterpret_cast<char*>(&session->self->gate) - reinterpret_cast<char*>(session->board));
+  if (board_is_new) {
+    CUcontext context = nullptr;
+    real.ctx_get_current(&context);
+    session->registered_in.store(context);
+  }
+  session->word_address.store(board_address + offset);
   session->gate_address.store(board_address + offset, std::memory_order_release);
   return true;
+}
+
+CUresult enqueue_wait(const Session* session, CUstream stream, CUdeviceptr address) {
+  if (session->wait64) return real.stream_wait_value64(stream, address, 0, CU_STREAM_WAIT_VALUE_EQ);
+  const CUresult result = real.stream_wait_value32(stream, address, 0, CU_STREAM_WAIT_VALUE_EQ);
+  return result != CUDA_SUCCESS ? result : real.stream_wait_value32(stream, address + 4, 0, CU_STREAM_WAIT_VALUE_EQ);
+}
+
+void gated_inside(StreamState* stream, std::uint64_t cost_ns) {
+  stream->since_gate_ns.store(cost_ns, std::memory_order_relaxed);
 }
 
 bool gate(StreamState* stream, std::uint64_t cost_ns) {
@@ -61,14 +80,7 @@ bool gate(StreamState* stream, std::uint64_t cost_ns) {
   if (!register_memory(session)) return false;
   const CUdeviceptr address = session->gate_address.load(std::memory_order_acquire);
   if (address == 0) return false;  // a context ended meanwhile: registered again at the next launch
-  CUresult result;
-  if (session->wait64) {
-    result = real.stream_wait_value64(stream->handle, address, 0, CU_STREAM_WAIT_VALUE_EQ);
-  } else {
-    result = real.stream_wait_value32(stream->handle, address, 0, CU_STREAM_WAIT_VALUE_EQ);
-    if (result == CUDA_SUCCESS)
-      result = real.stream_wait_value32(stream->handle, address + 4, 0, CU_STREAM_WAIT_VALUE_EQ);
-  }
+  const CUresult result = enqueue_wait(session, stream->handle, address);
   if (result != CUDA_SUCCESS) {
     give_up(session, board::Bypass::kNoMemOps, result);
     return false;

@@ -2,6 +2,7 @@
 // How each road is counted: memory.h.
 #include <cuda.h>
 
+#include "graphs.h"
 #include "hooks.h"
 #include "memory.h"
 #include "real.h"
@@ -151,6 +152,14 @@ CUresult graph_alloc(Call call, bool allocates) {
   return result;
 }
 
+// A child graph that was captured with gates may be unwelcome for their sake.
+template <class Call>
+CUresult graph_node(Call call, const CUgraphNodeParams* p) {
+  const CUresult result = graph_alloc(call, p != nullptr && p->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC);
+  const bool is_child = p != nullptr && p->type == CU_GRAPH_NODE_TYPE_GRAPH;
+  return result != CUDA_SUCCESS && is_child && strip(p->graph.graph) ? call() : result;
+}
+
 template <class Call>
 CUresult create(Call call, const CUmemGenericAllocationHandle* handle, std::uint64_t bytes,
                 const CUmemAllocationProp* properties) {
@@ -274,6 +283,7 @@ CUresult array(Call call, Handle* out, const Description* description, unsigned 
 #define SLUICE_POOL_DESTROY(pool) destroy_pool(call, pool)
 #define SLUICE_TRIM() trim(call)
 #define SLUICE_GRAPH_ALLOC(condition) graph_alloc(call, condition)
+#define SLUICE_GRAPH_NODE(parameters) graph_node(call, parameters)
 #define SLUICE_CREATE(handle, bytes, properties) create(call, handle, bytes, properties)
 #define SLUICE_RELEASE(handle) noted(call, [=] { release_block(handle); })
 #define SLUICE_RETAIN(handle)                         \

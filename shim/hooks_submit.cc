@@ -4,6 +4,7 @@
 
 #include <cstring>
 
+#include "graphs.h"
 #include "held_wait.h"
 #include "hooks.h"
 #include "memory.h"
@@ -55,7 +56,8 @@ void count_long(Session* session, Cost* cost, const Work& work, std::uint32_t es
 class Submission {
  public:
   // `waits`: the call returns only when its work, and hence all before it, is done.
-  Submission(CUstream handle, bool per_thread, const Work& work, bool waits) : waits_(waits) {
+  // `overlaps`: it may start before what comes before it has ended.
+  Submission(CUstream handle, bool per_thread, const Work& work, bool waits, bool overlaps) : waits_(waits) {
     StreamState* stream = find_stream(handle, per_thread);
     if (stream == nullptr || stream->session == nullptr) return;
     Session* session = stream->session;
@@ -65,6 +67,7 @@ class Submission {
     if (is_capturing(*stream)) {
       counters.launches.fetch_add(1, std::memory_order_relaxed);
       counters.captured.fetch_add(1, std::memory_order_relaxed);
+      captured_.begin(stream, work.kind, overlaps);
       return;
     }
     stream_ = stream;
@@ -76,19 +79,32 @@ class Submission {
     const std::uint64_t n = cost->launches.fetch_add(1, std::memory_order_relaxed);
     estimate_ = cost->estimate.load(std::memory_order_relaxed);
     counters.gpu_ns.fetch_add(estimate_, std::memory_order_relaxed);
+    // Of a graph with gates inside it is the piece between two of them that cannot be held.
+    std::uint32_t piece = estimate_;
+    GraphFacts facts;
+    if (work.kind == Kind::kGraph) {
+      facts = facts_of(static_cast<CUgraphExec>(const_cast<void*>(work.handle)));
+      piece /= facts.gates + 1;
+      if (facts.is_whole && !session->ungated.load(std::memory_order_relaxed)) {
+        counters.graphs_whole[static_cast<int>(facts.reason)].fetch_add(1, std::memory_order_relaxed);
+      }
+    }
     // A single sample may have been cut by a time slice.
-    if (estimate_ > session->quantum_ns.load(std::memory_order_relaxed) &&
+    if (piece > session->quantum_ns.load(std::memory_order_relaxed) &&
         cost->samples.load(std::memory_order_relaxed) > 2 &&
         (work.kind == Kind::kKernel || work.kind == Kind::kGraph)) {
-      count_long(session, cost, work, estimate_);
+      count_long(session, cost, work, piece);
     }
-    if (gate(stream, estimate_)) counters.gated.fetch_add(1, std::memory_order_relaxed);
+    const bool gated = gate(stream, piece);
+    if (facts.gates != 0) gated_inside(stream, piece);
+    if (gated) counters.gated.fetch_add(1, std::memory_order_relaxed);
     if (waits) await_stream(stream);
     if (wants_sample(n)) sample_ = begin_sample(session, stream, cost);
   }
 
   // After the driver's call.
   void done(CUresult result) {
+    captured_.done(result);
     if (stream_ == nullptr) return;
     if (sample_ != nullptr) end_sample(sample_, stream_);
     if (waits_ && result == CUDA_SUCCESS) {
@@ -103,7 +119,8 @@ class Submission {
   StreamState* stream_ = nullptr;
   Sample* sample_ = nullptr;
   std::uint64_t submission_ = 0;
-  std::uint64_t estimate_ = 0;
+  std::uint32_t estimate_ = 0;
+  CapturedSubmission captured_;
 };
 
 // Copies to the host without "Async" in their name return when the data is there.
@@ -118,15 +135,18 @@ constexpr bool waits_for_result(const char* name) {
 
 #define SLUICE_DEFAULT_STREAM(flags) static_cast<CUstream>(nullptr)
 #define SLUICE_KERNEL(function, blocks) \
-  { reinterpret_cast<const void*>(function), (blocks) }
+  { reinterpret_cast<const void*>(function), (blocks), false }
+#define SLUICE_KERNEL_EX(function, blocks, config) \
+  { reinterpret_cast<const void*>(function), (blocks), cuda_abi::overlaps(config) }
 #define SLUICE_GRAPH(graph) \
-  { reinterpret_cast<const void*>(graph), 0 }
+  { reinterpret_cast<const void*>(graph), 0, false }
 #define SLUICE_BYTES(bytes) \
-  { nullptr, (bytes) }
+  { nullptr, (bytes), false }
 
 struct Amount {
   const void* handle;
   std::uint64_t size;
+  bool overlaps;  // with what comes before it
 };
 
 #define SLUICE_SUBMIT(symbol, name, version, flags, kind, stream, work, params, args)                \
@@ -137,7 +157,7 @@ struct Amount {
     if (!enabled()) return next args;                                                                \
     const Amount amount = work;                                                                      \
     Submission submission(stream, (flags) == 2, Work{Kind::k##kind, amount.handle, amount.size},     \
-                          waits_for_result(#name));                                                  \
+                          waits_for_result(#name), amount.overlaps);                                 \
     const CUresult result = next args;                                                               \
     submission.done(result);                                                                         \
     return result;                                                                                   \

@@ -2,6 +2,7 @@
 // and contexts.
 #include <cuda.h>
 
+#include "graphs.h"
 #include "held_wait.h"
 #include "hooks.h"
 #include "memory.h"
@@ -217,10 +218,11 @@ WRAP_RECORD(cuEventRecordWithFlags, false, RECORD_WITH_FLAGS_PARAMS, (event, str
 WRAP_RECORD(cuEventRecordWithFlags_ptsz, true, RECORD_WITH_FLAGS_PARAMS, (event, stream, flags))
 
 // Capture. Its start is announced before the driver's call, so that nothing of ours gets into the graph.
-void began(CUstream handle, bool per_thread, CUresult result) {
+void began(CUstream handle, bool per_thread, bool into_graph, CUresult result) {
   StreamState* stream = result == CUDA_SUCCESS ? find_stream(handle, per_thread) : nullptr;
   if (stream != nullptr) {
     set_capturing(stream, true);
+    capture_began(stream, into_graph);
   } else {
     capture_ended();
   }
@@ -234,21 +236,24 @@ void ended(CUstream handle, bool per_thread) {
     return;
   set_capturing(stream, false);
 }
-#define WRAP_BEGIN(symbol, per_thread, params, args) \
-  WRAP(symbol, params, args, capture_begins(), began(stream, per_thread, result))
+#define WRAP_BEGIN(symbol, per_thread, into_graph, params, args)  \
+  WRAP(symbol, params, args, prepare_capture(stream, per_thread); \
+       capture_begins(), began(stream, per_thread, into_graph, result))
 #define MODE_PARAMS (CUstream stream, CUstreamCaptureMode mode)
 #define TO_GRAPH_PARAMS                                                                          \
   (CUstream stream, CUgraph graph, const CUgraphNode* dependencies, const CUgraphEdgeData* data, \
    size_t dependency_count, CUstreamCaptureMode mode)
 #define TO_GRAPH_ARGS (stream, graph, dependencies, data, dependency_count, mode)
-WRAP_BEGIN(cuStreamBeginCapture, false, (CUstream stream), (stream))
-WRAP_BEGIN(cuStreamBeginCapture_ptsz, true, (CUstream stream), (stream))
-WRAP_BEGIN(cuStreamBeginCapture_v2, false, MODE_PARAMS, (stream, mode))
-WRAP_BEGIN(cuStreamBeginCapture_v2_ptsz, true, MODE_PARAMS, (stream, mode))
-WRAP_BEGIN(cuStreamBeginCaptureToGraph, false, TO_GRAPH_PARAMS, TO_GRAPH_ARGS)
-WRAP_BEGIN(cuStreamBeginCaptureToGraph_ptsz, true, TO_GRAPH_PARAMS, TO_GRAPH_ARGS)
-#define WRAP_END(symbol, per_thread) \
-  WRAP(symbol, (CUstream stream, CUgraph * graph), (stream, graph), , ended(stream, per_thread))
+WRAP_BEGIN(cuStreamBeginCapture, false, false, (CUstream stream), (stream))
+WRAP_BEGIN(cuStreamBeginCapture_ptsz, true, false, (CUstream stream), (stream))
+WRAP_BEGIN(cuStreamBeginCapture_v2, false, false, MODE_PARAMS, (stream, mode))
+WRAP_BEGIN(cuStreamBeginCapture_v2_ptsz, true, false, MODE_PARAMS, (stream, mode))
+WRAP_BEGIN(cuStreamBeginCaptureToGraph, false, true, TO_GRAPH_PARAMS, TO_GRAPH_ARGS)
+WRAP_BEGIN(cuStreamBeginCaptureToGraph_ptsz, true, true, TO_GRAPH_PARAMS, TO_GRAPH_ARGS)
+#define WRAP_END(symbol, per_thread)                                                     \
+  WRAP(symbol, (CUstream stream, CUgraph * graph), (stream, graph),                      \
+       const CaptureEnd end(find_stream(stream, per_thread)), ended(stream, per_thread); \
+       if (result == CUDA_SUCCESS && graph != nullptr) end.done(*graph))
 WRAP_END(cuStreamEndCapture, false)
 WRAP_END(cuStreamEndCapture_ptsz, true)
 
@@ -256,7 +261,7 @@ WRAP_END(cuStreamEndCapture_ptsz, true)
 WRAP_STREAM_END(cuStreamDestroy)
 WRAP_STREAM_END(cuStreamDestroy_v2)
 void context_ended(CUcontext context, CUresult result) {
-  forget_addresses();
+  forget_addresses(context);
   if (result == CUDA_SUCCESS) context_gone(context);
 }
 #define WRAP_CONTEXT_END(symbol) \

@@ -29,6 +29,7 @@ void load_real(void* handle) {
   get(&real.stream_create, "cuStreamCreate");
   get(&real.stream_query, "cuStreamQuery");
   get(&real.exchange_capture_mode, "cuThreadExchangeStreamCaptureMode");
+  get(&real.stream_destroy, "cuStreamDestroy_v2");
   get(&real.event_create, "cuEventCreate");
   get(&real.event_record, "cuEventRecord");
   get(&real.event_query, "cuEventQuery");
@@ -45,6 +46,28 @@ void load_real(void* handle) {
                  real.mem_host_register != nullptr && real.mem_host_get_device_pointer != nullptr &&
                  real.ctx_get_current != nullptr && real.ctx_get_device != nullptr && real.device_get_uuid != nullptr &&
                  real.stream_is_capturing != nullptr;
+  get(&real.stream_begin_capture, "cuStreamBeginCapture_v2");
+  get(&real.stream_end_capture, "cuStreamEndCapture");
+  get(&real.stream_get_capture_info, "cuStreamGetCaptureInfo");
+  get(&real.stream_get_capture_info_v2, "cuStreamGetCaptureInfo_v2");
+  get(&real.stream_update_capture_dependencies, "cuStreamUpdateCaptureDependencies");
+  get(&real.graph_destroy, "cuGraphDestroy");
+  get(&real.graph_get_nodes, "cuGraphGetNodes");
+  get(&real.graph_node_get_type, "cuGraphNodeGetType");
+  get(&real.graph_node_get_dependencies, "cuGraphNodeGetDependencies");
+  get(&real.graph_node_get_dependents, "cuGraphNodeGetDependentNodes");
+  get(&real.graph_add_dependencies, "cuGraphAddDependencies");
+  get(&real.graph_destroy_node, "cuGraphDestroyNode");
+  get(&real.graph_child_get_graph, "cuGraphChildGraphNodeGetGraph");
+  get(&real.graph_batch_mem_op_get_params, "cuGraphBatchMemOpNodeGetParams");
+  real.graphs = real.stream_create != nullptr && real.stream_destroy != nullptr &&
+                real.stream_begin_capture != nullptr && real.stream_end_capture != nullptr &&
+                real.stream_get_capture_info != nullptr && real.stream_get_capture_info_v2 != nullptr &&
+                real.stream_update_capture_dependencies != nullptr && real.graph_destroy != nullptr &&
+                real.graph_get_nodes != nullptr && real.graph_node_get_type != nullptr &&
+                real.graph_node_get_dependencies != nullptr && real.graph_node_get_dependents != nullptr &&
+                real.graph_add_dependencies != nullptr && real.graph_destroy_node != nullptr &&
+                real.graph_child_get_graph != nullptr && real.graph_batch_mem_op_get_params != nullptr;
 }
 
 }  // namespace sluice::shim

@@ -28,6 +28,7 @@ struct Real {
   CUresult (*stream_create)(CUstream*, unsigned);
   CUresult (*stream_query)(CUstream);
   CUresult (*exchange_capture_mode)(CUstreamCaptureMode*);
+  CUresult (*stream_destroy)(CUstream);
   CUresult (*event_create)(CUevent*, unsigned);
   CUresult (*event_record)(CUevent, CUstream);
   CUresult (*event_query)(CUevent);
@@ -41,6 +42,24 @@ struct Real {
   CUresult (*func_get_name)(const char**, CUfunction);                         // optional: driver 545
   CUresult (*kernel_get_name)(const char**, CUkernel);                         // optional: driver 545
   bool mem_ops;  // stream memory operations v2: driver 515
+
+  // Graphs and capture: all of them are there, or `graphs` is false. Driver 515.
+  CUresult (*stream_begin_capture)(CUstream, CUstreamCaptureMode);
+  CUresult (*stream_end_capture)(CUstream, CUgraph*);
+  CUresult (*stream_get_capture_info)(CUstream, CUstreamCaptureStatus*, cuuint64_t*);
+  CUresult (*stream_get_capture_info_v2)(CUstream, CUstreamCaptureStatus*, cuuint64_t*, CUgraph*, const CUgraphNode**,
+                                         size_t*);
+  CUresult (*stream_update_capture_dependencies)(CUstream, CUgraphNode*, size_t, unsigned);
+  CUresult (*graph_destroy)(CUgraph);
+  CUresult (*graph_get_nodes)(CUgraph, CUgraphNode*, size_t*);
+  CUresult (*graph_node_get_type)(CUgraphNode, CUgraphNodeType*);
+  CUresult (*graph_node_get_dependencies)(CUgraphNode, CUgraphNode*, size_t*);
+  CUresult (*graph_node_get_dependents)(CUgraphNode, CUgraphNode*, size_t*);
+  CUresult (*graph_add_dependencies)(CUgraph, const CUgraphNode*, const CUgraphNode*, size_t);
+  CUresult (*graph_destroy_node)(CUgraphNode);
+  CUresult (*graph_child_get_graph)(CUgraphNode, CUgraph*);
+  CUresult (*graph_batch_mem_op_get_params)(CUgraphNode, CUDA_BATCH_MEM_OP_NODE_PARAMS*);
+  bool graphs;
 };
 
 // Filled by load_real(); read-only afterwards, so thread safe.

@@ -104,7 +104,8 @@ const Hook kHooks[] = {
 std::span<const Hook> lookup_hooks() { return kHooks; }
 
 const Hook* find_hook(const char* symbol) {
-  for (const std::span<const Hook> hooks : {lookup_hooks(), submit_hooks(), sync_hooks(), memory_hooks()}) {
+  for (const std::span<const Hook> hooks :
+       {lookup_hooks(), submit_hooks(), sync_hooks(), memory_hooks(), graph_hooks()}) {
     for (const Hook& hook : hooks) {
       if (std::strcmp(hook.symbol, symbol) == 0) return &hook;
     }

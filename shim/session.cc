@@ -200,6 +200,7 @@ Session* attach_device(CUdevice device) {
   int wait64 = 0;
   real.device_get_attribute(&wait64, CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS, device);
   session.wait64 = wait64 != 0 && real.stream_wait_value64 != nullptr;
+  session.is_high = session.board->jobs[session.job].priority.load() >= board::kHighPriority;
   refresh(&session);
   // Handlers run in reverse order: registered now, after the driver's own, this opens the gate before the driver ends
   // its contexts, which may wait for what is parked at it.

@@ -39,6 +39,11 @@ struct Session {
   // Where the GPU finds the gate and the marker words; 0 until the memory is registered.
   std::atomic<CUdeviceptr> gate_address{0};
   CUdeviceptr marker_address = 0;
+  // What gates inside of graphs wait for: the same word. It stays valid as long as the context in which the memory was
+  // registered, though gate_address may be 0 for a while.
+  std::atomic<CUdeviceptr> word_address{0};
+  std::atomic<CUcontext> registered_in{nullptr};
+  bool is_high = false;  // had kHighPriority or more when it came to the board
   bool wait64 = false;
   std::atomic<bool> ungated{false};  // gates are impossible or wrong here: Client::bypass says why
 
@@ -53,8 +58,8 @@ inline constexpr std::uint32_t kMarkers = 64;  // in flight, a stream
 
 struct StreamState {
   std::atomic<std::uintptr_t> key{0};  // the handle, or for the default streams a value made from context and thread
-  // Explicit: never the null handle, whose meaning depends on the entry point. Atomic, as are its neighbours: a wait can
-  // still read the state of a stream that went while another takes it.
+  // Explicit: never the null handle, whose meaning depends on the entry point. Atomic, as are its neighbours: a wait
+  // can still read the state of a stream that went while another takes it.
   std::atomic<CUstream> handle{nullptr};
   // Atomic, because who looks at all streams may look at one that is just being given to a new stream.
   std::atomic<CUcontext> context{nullptr};
@@ -69,7 +74,9 @@ struct StreamState {
   std::atomic<std::uint64_t> since_marker_ns{0};
   std::atomic<std::uint32_t> waiters{0};  // threads inside a call that waits for this stream, or for its last owner
   std::atomic<bool> capturing{false};
-  std::atomic<int> thread{0};  // kernel's number of the thread whose default stream this is
+  std::atomic<std::uint64_t> captured_by{0};     // id of the capture that the next is about
+  std::atomic<std::uint32_t> captured_since{0};  // submissions since its last gate in this stream
+  std::atomic<int> thread{0};                    // kernel's number of the thread whose default stream this is
 
   // Markers in flight: value v, written by the GPU behind the work, means that submission marker_targets[v % kMarkers]
   // is done. Values only grow, also when another stream takes over this state.
@@ -102,7 +109,8 @@ void forget_stream(CUstream handle);
 void forget_context(CUcontext context);
 void forget_context_locked(CUcontext context);  // REQUIRES: driver_lock held
 // Memory may no longer be registered: register it again before it is used next.
-void forget_addresses();
+// Null: the context that goes may be any.
+void forget_addresses(CUcontext context);
 // Removes a state from the table, its work counted as done. REQUIRES: driver_lock held.
 void forget(StreamState* stream);
 // Whether it is the default stream of a thread that has ended; the driver gives it up with the thread.
@@ -150,8 +158,12 @@ void refresh(Session* session);
 // Enqueues a wait on this process's gate if one is due before `cost_ns` more work. Returns whether the submission is
 // behind a gate, or would be if there were a job that could hold this one.
 bool gate(StreamState* stream, std::uint64_t cost_ns);
+// The submission that gate() was asked for has gates inside, and `cost_ns` behind the last of them.
+void gated_inside(StreamState* stream, std::uint64_t cost_ns);
 // After a submission: counts towards the next marker, and enqueues it when it is due.
 void mark_progress(StreamState* stream, std::uint64_t cost_ns);
+// Enqueues the wait itself: until the gate word at `address` is 0.
+CUresult enqueue_wait(const Session* session, CUstream stream, CUdeviceptr address);
 // Registers board and marker memory with the current context's driver, once. False if that is impossible.
 bool register_memory(Session* session);
 

@@ -163,11 +163,13 @@ class ShimTest : public testing::Test {
 
   // Work of the program's that does not end before finish(), on stream().
   void begin_work() const {
-    *parking_ = 1;
-    EXPECT_EQ(driver_->wait_value(stream_, reinterpret_cast<CUdeviceptr>(parking_), 0, CU_STREAM_WAIT_VALUE_EQ),
-              CUDA_SUCCESS);
+    begin_parking();
+    EXPECT_EQ(driver_->wait_value(stream_, parking_address(), 0, CU_STREAM_WAIT_VALUE_EQ), CUDA_SUCCESS);
     spin(stream_, 1'000);
   }
+  // Waits for this word to be 0 last until finish().
+  void begin_parking() const { std::atomic_ref<std::uint64_t>(*parking_).store(1); }
+  CUdeviceptr parking_address() const { return reinterpret_cast<CUdeviceptr>(parking_); }
   void finish() const { std::atomic_ref<std::uint64_t>(*parking_).store(0); }
 
   CUstream stream() const { return stream_; }

@@ -104,6 +104,7 @@ StreamState* insert(std::uintptr_t key) {
   stream.gated_closure.store(0);
   stream.since_marker_ns.store(0);
   stream.capturing.store(false);
+  stream.captured_by.store(0);
   stream.marker_seen.store(stream.marker_value.load());
   std::size_t bucket = slot_of(key, kBuckets);
   stream.next = buckets[bucket];
@@ -193,8 +194,11 @@ void forget_stream(CUstream handle) {
   forget(stream);
 }
 
-void forget_addresses() {
-  for (int i = 0; Session* session = session_at(i); ++i) session->gate_address.store(0);
+void forget_addresses(CUcontext context) {
+  for (int i = 0; Session* session = session_at(i); ++i) {
+    session->gate_address.store(0);
+    if (context == nullptr || session->registered_in.load() == context) session->registered_in.store(nullptr);
+  }
 }
 
 void forget_context(CUcontext context) {
@@ -205,7 +209,7 @@ void forget_context(CUcontext context) {
 void forget_context_locked(CUcontext context) {
   drop_samples(context);
   forget_takeover(context);
-  forget_addresses();
+  forget_addresses(context);
   for (int i = 0; i < used.load(); ++i) {
     if (streams[i].key.load() != 0 && (context == nullptr || streams[i].context == context)) forget(&streams[i]);
   }

@@ -60,6 +60,17 @@ const Entry* find(const char* name, int version, std::uint64_t flags);
 // The entry whose exported symbol is `symbol`, null if there is none.
 const Entry* find_symbol(const char* symbol);
 
+// Whether the kernel may start before what comes before it in its stream has ended (programmatic dependent launch).
+inline bool overlaps(const CUlaunchConfig* config) {
+  for (unsigned i = 0; config && config->attrs && i < config->numAttrs; ++i) {
+    const CUlaunchAttribute& attribute = config->attrs[i];
+    if (attribute.id == CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION &&
+        attribute.value.programmaticStreamSerializationAllowed != 0)
+      return true;
+  }
+  return false;
+}
+
 // Sums over the arrays of batched calls, in bytes; 0 for a null array.
 inline std::uint64_t sum(const std::size_t* sizes, std::size_t count) {
   std::uint64_t total = 0;

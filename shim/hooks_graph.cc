@@ -1,0 +1,92 @@
+// Wrappers of what makes graphs executable and updates them. Should the program's call fail for the sake of the gates
+// that its captures got, it is made again without them.
+#include <cuda.h>
+
+#include "graphs.h"
+#include "hooks.h"
+#include "session.h"
+
+// Here each name means the exported symbol of that very name.
+#undef cuGraphExecUpdate
+#undef cuGraphInstantiate
+
+namespace sluice::shim {
+namespace {
+
+constexpr unsigned long long kDeviceLaunch = CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH;
+
+template <class Call>
+CUresult without_gates_if_need_be(Call call, CUgraph graph) {
+  const CUresult result = call();
+  return result != CUDA_SUCCESS && strip(graph) ? call() : result;
+}
+
+template <class Call>
+CUresult instantiate(Call call, const CUgraphExec* exec, CUgraph graph, unsigned long long flags) {
+  if ((flags & kDeviceLaunch) != 0) strip(graph);  // it takes no waits
+  const CUresult result = without_gates_if_need_be(call, graph);
+  if (result == CUDA_SUCCESS && exec != nullptr) graph_made(*exec, graph, flags);
+  return result;
+}
+
+// An executable graph whose gates were taken out is updated by graphs that have them.
+template <class Call>
+CUresult update(Call call, CUgraphExec exec, CUgraph graph) {
+  return facts_of(exec).gates == 0 ? without_gates_if_need_be(call, graph) : call();
+}
+
+// WRAP(symbol, (parameters), (arguments), what it does with `call`)
+#define WRAP(symbol, params, args, ...)                                                              \
+  std::atomic<void*> real_##symbol;                                                                  \
+  CUresult CUDAAPI hook_##symbol params {                                                            \
+    using Function = CUresult(CUDAAPI*) params;                                                      \
+    const Function next = reinterpret_cast<Function>(real_##symbol.load(std::memory_order_relaxed)); \
+    if (!enabled()) return next args;                                                                \
+    const auto call = [&] { return next args; };                                                     \
+    return __VA_ARGS__;                                                                              \
+  }
+
+#define WRAP_INSTANTIATE(symbol)                                                                \
+  WRAP(symbol, (CUgraphExec * exec, CUgraph graph, CUgraphNode * bad, char* log, size_t bytes), \
+       (exec, graph, bad, log, bytes), instantiate(call, exec, graph, 0))
+WRAP_INSTANTIATE(cuGraphInstantiate)
+WRAP_INSTANTIATE(cuGraphInstantiate_v2)
+WRAP(cuGraphInstantiateWithFlags, (CUgraphExec * exec, CUgraph graph, unsigned long long flags), (exec, graph, flags),
+     instantiate(call, exec, graph, flags))
+#define WRAP_WITH_PARAMS(symbol)                                                                         \
+  WRAP(symbol, (CUgraphExec * exec, CUgraph graph, CUDA_GRAPH_INSTANTIATE_PARAMS * p), (exec, graph, p), \
+       instantiate(call, exec, graph, p != nullptr ? p->flags : 0))
+WRAP_WITH_PARAMS(cuGraphInstantiateWithParams)
+WRAP_WITH_PARAMS(cuGraphInstantiateWithParams_ptsz)
+
+WRAP(cuGraphExecDestroy, (CUgraphExec exec), (exec), (graph_gone(exec), call()))
+WRAP(cuGraphExecUpdate, (CUgraphExec exec, CUgraph graph, CUgraphNode* bad, CUgraphExecUpdateResult* how),
+     (exec, graph, bad, how), update(call, exec, graph))
+WRAP(cuGraphExecUpdate_v2, (CUgraphExec exec, CUgraph graph, CUgraphExecUpdateResultInfo* info), (exec, graph, info),
+     update(call, exec, graph))
+WRAP(cuGraphAddChildGraphNode,
+     (CUgraphNode * node, CUgraph graph, const CUgraphNode* before, size_t count, CUgraph child),
+     (node, graph, before, count, child), without_gates_if_need_be(call, child))
+WRAP(cuGraphExecChildGraphNodeSetParams, (CUgraphExec exec, CUgraphNode node, CUgraph child), (exec, node, child),
+     without_gates_if_need_be(call, child))
+
+#define HOOK(symbol) \
+  { #symbol, reinterpret_cast < void*>(&hook_##symbol), &real_##symbol }
+const Hook kHooks[] = {
+    HOOK(cuGraphInstantiate),
+    HOOK(cuGraphInstantiate_v2),
+    HOOK(cuGraphInstantiateWithFlags),
+    HOOK(cuGraphInstantiateWithParams),
+    HOOK(cuGraphInstantiateWithParams_ptsz),
+    HOOK(cuGraphExecDestroy),
+    HOOK(cuGraphExecUpdate),
+    HOOK(cuGraphExecUpdate_v2),
+    HOOK(cuGraphAddChildGraphNode),
+    HOOK(cuGraphExecChildGraphNodeSetParams),
+};
+
+}  // namespace
+
+std::span<const Hook> graph_hooks() { return kHooks; }
+
+}  // namespace sluice::shim
