@@ -60,6 +60,30 @@ TEST_F(BoardTest, JobSlotsRunOutWithAnError) {
   EXPECT_EQ(claim_job(board_, {}, own_identity()).status().code(), Code::kResourceExhausted);
 }
 
+TEST_F(BoardTest, ReapingInPortionsGoesRound) {
+  const int job = *claim_job(board_, {}, own_identity());
+  for (int i = 0; i < 5; ++i) ASSERT_TRUE(claim_client(board_, job, dead_identity()).ok());
+  int cursor = 0;
+  EXPECT_EQ(reap_some(board_, kNow, &cursor, 2), 2);
+  EXPECT_EQ(reap_some(board_, kNow, &cursor, 2), 2);
+  EXPECT_EQ(reap_some(board_, kNow, &cursor, 2), 1) << "the last of them, and the job, which lives";
+  const int late = *claim_client(board_, job, dead_identity());
+  EXPECT_LT(late, cursor);
+  EXPECT_EQ(reap_some(board_, kNow, &cursor, 2), 1) << "it begins again";
+  EXPECT_EQ(board_->jobs[job].owner.load(), own_identity());
+}
+
+TEST_F(BoardTest, ReapingOneJobsClientsLeavesTheOthers) {
+  const int mine = *claim_job(board_, {}, own_identity());
+  const int other = *claim_job(board_, {}, own_identity());
+  ASSERT_TRUE(claim_client(board_, mine, dead_identity()).ok());
+  ASSERT_TRUE(claim_client(board_, mine, own_identity()).ok());
+  ASSERT_TRUE(claim_client(board_, other, dead_identity()).ok());
+  EXPECT_EQ(reap_clients(board_, mine, kNow), 1);
+  EXPECT_EQ(reap_clients(board_, mine, kNow), 0);
+  EXPECT_EQ(reap(board_, kNow), 1);
+}
+
 TEST_F(BoardTest, AReleasedJobStaysUntilItsLastClientIsReaped) {
   const int slot = add(50);
   const int job = static_cast<int>(client(slot).job.load());

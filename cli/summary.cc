@@ -69,6 +69,9 @@ std::string summary_line(const JobOutcome& job) {
     }
     if (!names.empty()) line += " (" + names + ")";
   }
+  if (totals.graphs_gated != 0) line += fmt::format("; {} graphs captured with gates", grouped(totals.graphs_gated));
+  if (const board::WholeGraphs whole = board::whole_graphs(totals); whole.launches != 0)
+    line += fmt::format("; {} launches of graphs held as a whole ({})", grouped(whole.launches), whole.reason);
   if (totals.memory_refusals != 0) {
     line += fmt::format("; {} allocations refused at its limit of {}", grouped(totals.memory_refusals),
                         format_bytes(totals.memory_limit_bytes));
@@ -112,6 +115,10 @@ json outcome_json(const JobOutcome& job) {
   out["closes"] = known(totals.closes);
   out["stalls"] = known(totals.stalls);
   out["unknown_lookups"] = known(totals.unknown_lookups);
+  const board::WholeGraphs whole = board::whole_graphs(totals);
+  out["graphs_gated"] = known(totals.graphs_gated);
+  out["graphs_whole"] = known(whole.launches);
+  out["graphs_whole_reason"] = whole.reason != nullptr ? json(whole.reason) : json();
   out["memory_limit_bytes"] = totals.memory_limit_bytes != 0 ? json(totals.memory_limit_bytes) : json();
   out["memory_refusals"] = known(totals.memory_refusals);
   out["quantum_us"] = known(micros(job.quantum_ns));

@@ -60,6 +60,21 @@ TEST(Summary, LongKernelsMostFrequentFirst) {
   EXPECT_EQ(kernels[1], (nlohmann::json{{"name", "rare"}, {"launches", 3}, {"longest_us", 2000}}));
 }
 
+TEST(Summary, GraphsWithGatesAndThoseHeldAsAWhole) {
+  JobOutcome job = held_job();
+  EXPECT_THAT(summary_line(job), Not(HasSubstr("graphs")));
+  EXPECT_TRUE(outcome_json(job)["graphs_whole_reason"].is_null());
+  job.totals.graphs_gated = 3;
+  job.totals.graphs_whole[static_cast<int>(board::Whole::kIntoGraph)] = 1;
+  job.totals.graphs_whole[static_cast<int>(board::Whole::kByHand)] = 1200;
+  const std::string line = summary_line(job);
+  EXPECT_THAT(
+      line, HasSubstr("; 3 graphs captured with gates; 1,201 launches of graphs held as a whole (built node by node)"));
+  EXPECT_EQ(outcome_json(job)["graphs_gated"], 3);
+  EXPECT_EQ(outcome_json(job)["graphs_whole"], 1201);
+  EXPECT_EQ(outcome_json(job)["graphs_whole_reason"], "built node by node");
+}
+
 TEST(Summary, ReasonsNotToBeGatedAreSaid) {
   JobOutcome job = held_job();
   job.totals.bypass = static_cast<std::uint32_t>(board::Bypass::kNoMemOps);
