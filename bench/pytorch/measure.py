@@ -84,15 +84,15 @@ class Mps:
                        env={**os.environ, **self.environment}, stdout=subprocess.DEVNULL)
 
 
-def cell_priority(work, plan):
-    """High job in graph mode against training on the default stream: p99 to alone, and what training keeps."""
+def cell_priority(work, plan, low_kind="resnet", low_name="training", kept_must=0.92, kept_aim="0.98"):
+    """High job in graph mode against a low job: p99 to alone, and what the low job keeps."""
     setups = ["time_slicing", "sluice"] + (["mps"] if plan.mps else [])
     high = {name: High() for name in ["alone"] + setups}
     low = {name: [] for name in ["alone"] + setups}
     reports = []
 
     def start_pair(name, environment=None):
-        train = work.low(plan.seconds, "resnet", priority="low" if name == "sluice" else None, environment=environment)
+        train = work.low(plan.seconds, low_kind, priority="low" if name == "sluice" else None, environment=environment)
         serve = work.high(plan.seconds, plan.rate, "graph", priority="high" if name == "sluice" else None,
                           environment=environment)
         return [train, serve]
@@ -108,7 +108,7 @@ def cell_priority(work, plan):
     for _ in range(plan.repeats):
         # All are started now, so that none waits for another's imports; none touches the GPU before its turn.
         serve_alone = work.high(plan.seconds, plan.rate, "graph")
-        train_alone = work.low(plan.seconds_low, "resnet")
+        train_alone = work.low(plan.seconds_low, low_kind)
         pairs = {name: start_pair(name) for name in setups if name != "mps"}
         run_together([serve_alone], plan.seconds)
         high["alone"].add(serve_alone)
@@ -135,10 +135,10 @@ def cell_priority(work, plan):
     of = result["setups"]["sluice"]
     sliced = result["setups"]["time_slicing"]
     result["rows"] = [
-        row("high p99 / alone, low = training (upper bound)", of["p99_ratio_high95"], "<= 1.10", "1.03",
+        row(f"high p99 / alone, low = {low_name} (upper bound)", of["p99_ratio_high95"], "<= 1.10", "1.03",
             of["p99_ratio_high95"] <= 1.10, estimate=of["p99_ratio"], time_slicing=sliced["p99_ratio"],
             samples=of["requests"]),
-        row("training kept, same run", of["kept_ratio"], ">= 0.92", "0.98", of["kept_ratio"] >= 0.92,
+        row(f"{low_name} kept, same run", of["kept_ratio"], f">= {kept_must}", kept_aim, of["kept_ratio"] >= kept_must,
             time_slicing=sliced["kept_ratio"]),
     ]
     return result
@@ -234,6 +234,9 @@ def cell_many(work, plan):
 
 CELLS = {
     "priority": (cell_priority, lambda p: p.repeats * ((3 + p.mps) * (START_S + p.seconds) + p.seconds_low)),
+    # The spacing of its gates: SLUICE_GRAPH_SPACING in this program's environment.
+    "priority_graph": (lambda w, p: cell_priority(w, p, "graph", "graphs of many kernels", 0.90, "0.97"),
+                       lambda p: p.repeats * ((3 + p.mps) * (START_S + p.seconds) + p.seconds_low)),
     "alone_train": (lambda w, p: cell_alone(w, p, "be.py", "resnet"), lambda p: p.alone_estimate()),
     "alone_train_graph": (lambda w, p: cell_alone(w, p, "be.py", "graph"), lambda p: p.alone_estimate()),
     "alone_serve": (lambda w, p: cell_alone(w, p, "hp.py", "eager"), lambda p: p.alone_estimate()),

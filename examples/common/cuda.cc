@@ -39,6 +39,10 @@ Status load(Driver* api, void* library) {
   SLUICE_EXAMPLE_LOAD(copy_to_device, cuMemcpyHtoDAsync)
   SLUICE_EXAMPLE_LOAD(copy_to_host, cuMemcpyDtoHAsync)
   SLUICE_EXAMPLE_LOAD(launch_kernel, cuLaunchKernel)
+  SLUICE_EXAMPLE_LOAD(begin_capture, cuStreamBeginCapture)
+  SLUICE_EXAMPLE_LOAD(end_capture, cuStreamEndCapture)
+  SLUICE_EXAMPLE_LOAD(graph_instantiate, cuGraphInstantiateWithFlags)
+  SLUICE_EXAMPLE_LOAD(graph_launch, cuGraphLaunch)
   return {};
 }
 

@@ -36,6 +36,10 @@ struct Driver {
   decltype(&::cuMemcpyHtoDAsync) copy_to_device;
   decltype(&::cuMemcpyDtoHAsync) copy_to_host;
   decltype(&::cuLaunchKernel) launch_kernel;
+  decltype(&::cuStreamBeginCapture) begin_capture;
+  decltype(&::cuStreamEndCapture) end_capture;
+  CUresult (*graph_instantiate)(CUgraphExec*, CUgraph, unsigned long long);
+  decltype(&::cuGraphLaunch) graph_launch;
 };
 
 // A device in use: its primary context is current in the thread that opened it, and the kernels are loaded. Nothing

@@ -23,10 +23,33 @@ struct Options {
   double seconds = std::numeric_limits<double>::infinity();
   std::uint64_t iterations = std::numeric_limits<std::uint64_t>::max();
   unsigned blocks = 0;
+  bool graph = false;
   bool json = false;
 };
 
 constexpr std::size_t kAhead = 2;  // iterations that may be queued, so that the GPU never waits for the CPU
+
+// The kernels of one iteration. `next` is the place in the row of times.
+Status launch_kernels(const Options& options, const Device& device, std::size_t* next) {
+  for (int i = 0; i < options.sync_every; ++i) {
+    double us = options.kernel_us > 0 ? options.kernel_us : kKernelUs[(*next)++ % kKernelUs.size()];
+    CUresult result = launch_spin(device, options.blocks, static_cast<std::uint64_t>(us * 1e3));
+    if (Status s = check(device, result, "cuLaunchKernel"); !s.ok()) return s;
+  }
+  return {};
+}
+
+// The same, captured into a graph.
+Status capture_kernels(const Options& options, const Device& device, CUgraphExec* out) {
+  const Driver& api = device.api;
+  CUgraph graph = nullptr;
+  std::size_t first = 0;
+  CUresult result = api.begin_capture(device.stream, CU_STREAM_CAPTURE_MODE_GLOBAL);
+  if (Status s = check(device, result, "cuStreamBeginCapture"); !s.ok()) return s;
+  if (Status s = launch_kernels(options, device, &first); !s.ok()) return s;
+  if (Status s = check(device, api.end_capture(device.stream, &graph), "cuStreamEndCapture"); !s.ok()) return s;
+  return check(device, api.graph_instantiate(out, graph, 0), "cuGraphInstantiateWithFlags");
+}
 
 // Runs iterations of `sync_every` kernels until told to stop. An iteration's latency is the time since the one before
 // it was seen done, which is what it took while the queue is full.
@@ -37,6 +60,10 @@ Status work(const Options& options, const Device& device, std::uint64_t* done, d
   std::array<CUevent, kAhead + 1> events;
   for (CUevent& event : events) {
     if (Status s = check(device, api.event_create(&event, CU_EVENT_DISABLE_TIMING), "cuEventCreate"); !s.ok()) return s;
+  }
+  CUgraphExec graph = nullptr;
+  if (options.graph) {
+    if (Status s = capture_kernels(options, device, &graph); !s.ok()) return s;
   }
   DeviceClock clock(device.real_per_shown);
   std::uint64_t submitted = 0;
@@ -54,11 +81,9 @@ Status work(const Options& options, const Device& device, std::uint64_t* done, d
     return file.flush();
   };
   while (!stop_requested() && submitted < options.iterations && clock.now_us() < options.seconds * 1e6) {
-    for (int i = 0; i < options.sync_every; ++i) {
-      double us = options.kernel_us > 0 ? options.kernel_us : kKernelUs[kernel++ % kKernelUs.size()];
-      CUresult result = launch_spin(device, options.blocks, static_cast<std::uint64_t>(us * 1e3));
-      if (Status s = check(device, result, "cuLaunchKernel"); !s.ok()) return s;
-    }
+    Status launched = graph == nullptr ? launch_kernels(options, device, &kernel)
+                                       : check(device, api.graph_launch(graph, device.stream), "cuGraphLaunch");
+    if (!launched.ok()) return launched;
     CUevent event = events[submitted % events.size()];
     if (Status s = check(device, api.event_record(event, device.stream), "cuEventRecord"); !s.ok()) return s;
     ++submitted;
@@ -90,6 +115,7 @@ int run(int argc, char** argv) {
   app.add_option("--seconds", options.seconds, "Stop after this long (default: no limit)")->check(CLI::PositiveNumber);
   app.add_option("--blocks", options.blocks, "Blocks of each kernel (default: one for each multiprocessor)")
       ->check(CLI::PositiveNumber);
+  app.add_flag("--graph", options.graph, "Capture an iteration's kernels once and launch them as a CUDA graph");
   app.add_flag("--json", options.json, "Print the summary as one line of JSON");
   try {
     app.parse(argc, argv);
