@@ -21,8 +21,8 @@ build: build/build.ninja ## build the programs into build/bin (installs what is 
 dist: build/build.ninja .deps/dist.stamp ## the release: build/dist/sluice-VERSION-linux-x86_64.tar.gz, which runs anywhere it is unpacked
 	@scripts/dist --jobs $(JOBS)
 
-install: dist ## installs that release into PREFIX (~/.local, for root /usr/local); scripts/install --uninstall removes it
-	@scripts/install $(if $(PREFIX),--prefix "$(PREFIX)")
+install: build/build.ninja .deps/dist.stamp ## installs that release into PREFIX (~/.local, for root /usr/local); scripts/install --uninstall removes it
+	@release=$$(scripts/dist --jobs $(JOBS)) && scripts/install "$$release" $(if $(PREFIX),--prefix "$(PREFIX)")
 
 test: build/build.ninja .deps/test.stamp ## build everything and run all tests
 	@cmake --build build -j $(JOBS)

@@ -22,7 +22,8 @@ _sluice() {
     case $line in
       ":command "*)
         if declare -F _command_offset >/dev/null; then
-          _command_offset $((${line#:command } + 1))
+          for ((i = 1; i < COMP_CWORD; i++)); do [[ ${COMP_WORDS[i]} == -- ]] && break; done
+          _command_offset $((i + 1))
         elif ((${#words[@]} - 1 == ${line#:command })); then
           mapfile -t COMPREPLY < <(compgen -c -- "$word")
         else

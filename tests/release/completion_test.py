@@ -118,8 +118,9 @@ class Shells(CliTest):
     def test_bash_with_its_own_completions(self):
         """The rest of the line belongs to the command: bash-completion's own function gets it."""
         answer = self.shell("bash", "--norc", "-c", '_command_offset() { COMPREPLY=("from $1"); }; source "$1"; '
-                            'COMP_WORDS=(sluice run -- cat ""); COMP_CWORD=4; _sluice; echo "${COMPREPLY[@]}"', "bash", SCRIPTS / "sluice.bash")
-        self.assertEqual(["from 3"], answer)
+                            'COMP_WORDS=(sluice run --priority = low -- cat ""); COMP_CWORD=7; _sluice; echo "${COMPREPLY[@]}"',
+                            "bash", SCRIPTS / "sluice.bash")
+        self.assertEqual(["from 6"], answer)
 
     def test_zsh(self):
         self.assertEqual(["stop:end jobs"], self.zsh("st"))
