@@ -23,6 +23,19 @@ TEST(Process, OwnIdentityIsAliveAndCarriesThePid) {
   EXPECT_TRUE(is_alive(me));
 }
 
+TEST(Process, AZombieExistsAndIsNotAlive) {
+  const pid_t child = fork();
+  if (child == 0) _exit(0);
+  siginfo_t info;
+  ASSERT_EQ(waitid(P_PID, static_cast<id_t>(child), &info, WEXITED | WNOWAIT), 0);
+  const auto identity = static_cast<ProcessIdentity>(child) | (own_identity() >> kPidBits << kPidBits);
+  EXPECT_TRUE(process_exists(identity));
+  EXPECT_FALSE(is_alive(identity));
+  ASSERT_EQ(waitpid(child, nullptr, 0), child);
+  EXPECT_FALSE(process_exists(identity)) << "pids go round, so this one is not given again at once";
+  EXPECT_FALSE(process_exists(0));
+}
+
 TEST(Process, NoProcessIsNotAlive) {
   EXPECT_FALSE(is_alive(0));
   EXPECT_EQ(identity_of(0), 0u);

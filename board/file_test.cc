@@ -91,6 +91,31 @@ TEST_F(FileTest, AFileOfSomebodyElseIsRefused) {
   EXPECT_EQ(map(path_, kDevice).status().code(), Code::kPermissionDenied);
 }
 
+TEST_F(FileTest, InAGroupsDirectoryABoardIsTheGroups) {
+  ASSERT_EQ(chmod(directory_.c_str(), 02770), 0);
+  const std::string path = directory_ + "/group.board";
+  Result<Board*> made = map(path.c_str(), kDevice);
+  ASSERT_TRUE(made.ok()) << made.status().message();
+  unmap(*made);
+  struct stat st;
+  ASSERT_EQ(stat(path.c_str(), &st), 0);
+  EXPECT_EQ(st.st_mode & 0777, 0660u);
+  if (geteuid() == 0) {
+    ASSERT_EQ(chown(path.c_str(), 12345, st.st_gid), 0);
+    Result<Board*> anothers = map(path.c_str());
+    ASSERT_TRUE(anothers.ok()) << "made by another member: " << anothers.status().message();
+    unmap(*anothers);
+    ASSERT_EQ(chown(path.c_str(), 12345, 12345), 0);
+    EXPECT_EQ(map(path.c_str()).status().code(), Code::kPermissionDenied) << "of another group";
+    ASSERT_EQ(chown(path.c_str(), geteuid(), st.st_gid), 0);
+  }
+  ASSERT_EQ(chmod(path.c_str(), 0664), 0);
+  EXPECT_EQ(map(path.c_str()).status().code(), Code::kPermissionDenied) << "others can read it";
+  ASSERT_EQ(chmod(path.c_str(), 0660), 0);
+  ASSERT_EQ(chmod(directory_.c_str(), 0700), 0);
+  EXPECT_EQ(map(path.c_str()).status().code(), Code::kPermissionDenied) << "the directory is nobody's but ours";
+}
+
 TEST_F(FileTest, ASymbolicLinkIsNotFollowed) {
   const std::string link = directory_ + "/link.board";
   ASSERT_EQ(symlink(path_, link.c_str()), 0);

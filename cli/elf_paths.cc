@@ -5,7 +5,10 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
+#include <string_view>
+#include <system_error>
 #include <vector>
 
 namespace sluice::cli {
@@ -70,6 +73,25 @@ std::string rpath_of(const std::string& path) {
     if (segment.p_type == PT_LOAD && strings >= segment.p_vaddr && strings - segment.p_vaddr < segment.p_filesz) {
       return file.text_at(segment.p_offset + (strings - segment.p_vaddr) + rpath);
     }
+  }
+  return "";
+}
+
+std::string driver_in_rpath(const std::string& path) {
+  const std::string rpath = rpath_of(path);
+  if (rpath.empty()) return "";
+  std::error_code error;
+  const std::string origin = std::filesystem::canonical(path, error).parent_path().string();
+  for (std::size_t at = 0; at <= rpath.size();) {
+    const std::size_t end = std::min(rpath.find(':', at), rpath.size());
+    std::string folder = rpath.substr(at, end - at);
+    for (const std::string_view token : {"${ORIGIN}", "$ORIGIN"}) {
+      for (std::size_t found; (found = folder.find(token)) != folder.npos;) folder.replace(found, token.size(), origin);
+    }
+    for (const char* name : {"/libcuda.so.1", "/libcuda.so"}) {
+      if (!folder.empty() && std::filesystem::exists(folder + name, error)) return folder + name;
+    }
+    at = end + 1;
   }
   return "";
 }

@@ -25,6 +25,7 @@ class JobProcess {
   explicit JobProcess(JobRequest request) : request_(std::move(request)) {}
 
   const JobRequest& request() const { return request_; }
+  JobRequest& request() { return request_; }
   const JobSlots& slots() const { return slots_; }
   void set_slots(JobSlots slots) { slots_ = std::move(slots); }
   void set_devices(std::vector<std::string> uuids) { devices_ = std::move(uuids); }

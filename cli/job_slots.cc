@@ -16,14 +16,17 @@ namespace {
 
 constexpr char kIdLockName[] = "job_ids.lock";
 
-// One more than any id that a board of the user's knows. REQUIRES: the lock of ids is held.
-std::uint64_t unused_id(const std::string& runtime_dir) {
+// The id of the job that the other ranks have joined already, else one more than any id that a board knows.
+// REQUIRES: the lock of ids is held.
+std::uint64_t id_for(const std::string& runtime_dir, std::uint64_t ranks) {
   std::uint64_t next = 1;
   const Boards boards = Boards::open_all(runtime_dir);
   for (const board::Board* board : boards.all()) {
     next = std::max(next, board->next_job_id.load(std::memory_order_relaxed));
     for (const board::Job& job : board->jobs) {
-      if (job.owner.load() != 0) next = std::max(next, job.id.load() + 1);
+      if (job.owner.load() == 0) continue;
+      if (ranks != 0 && job.ranks.load() == ranks && job.live.load() != 0) return job.id.load();
+      next = std::max(next, job.id.load() + 1);
     }
   }
   return next;
@@ -58,7 +61,7 @@ JobSlots::~JobSlots() { release(); }
 
 void JobSlots::release() {
   for (const Slot& slot : slots_) {
-    board::reap(slot.board, now_ns());  // clients that are gone would keep the slot
+    board::reap_clients(slot.board, slot.job, now_ns());  // those that are gone would keep the slot
     board::release_job(slot.board, slot.job);
     board::unmap(slot.board);
   }
@@ -77,13 +80,14 @@ Result<JobSlots> JobSlots::claim(const std::string& runtime_dir, const JobReques
   if (!lock.ok()) return lock.status();
 
   JobSlots result;
-  result.id_ = unused_id(runtime_dir);
+  result.id_ = id_for(runtime_dir, request.ranks);
   board::JobSpec spec;
   spec.priority = request.priority;
   spec.share = request.share;
   spec.min_below_permille = request.min_below_permille;
   spec.gpus = static_cast<std::uint32_t>(gpus.size());
   spec.id = result.id_;
+  spec.ranks = request.ranks;
   spec.waiting = request.wait;
   spec.name = request.name.c_str();
   for (const GpuName& gpu : gpus) {
@@ -156,7 +160,7 @@ board::JobTotals JobSlots::totals() const {
   board::JobTotals sum{};
   const std::uint64_t now = now_ns();
   for (const Slot& slot : slots_) {
-    board::reap(slot.board, now);
+    board::reap_clients(slot.board, slot.job, now);
     const board::JobTotals one = board::totals(slot.board, slot.job, now);
     sum.launches += one.launches;
     sum.gated += one.gated;
@@ -169,6 +173,8 @@ board::JobTotals JobSlots::totals() const {
     sum.closes += one.closes;
     sum.stalls += one.stalls;
     sum.unknown_lookups += one.unknown_lookups;
+    sum.graphs_gated += one.graphs_gated;
+    for (int reason = 0; reason < board::kWholeReasons; ++reason) sum.graphs_whole[reason] += one.graphs_whole[reason];
     sum.memory_bytes += one.memory_bytes;
     sum.memory_limit_bytes += one.memory_limit_bytes;
     sum.memory_refusals += one.memory_refusals;
@@ -216,6 +222,20 @@ Boards::~Boards() {
   for (board::Board* board : boards_) board::unmap(board);
 }
 
+std::vector<int> job_priorities(const board::Board& board) {
+  std::vector<int> result;
+  for (const board::Job& job : board.jobs) {
+    if (job.live.load() == 0 || job.owner.load() == 0) continue;
+    const auto index = static_cast<std::uint32_t>(&job - board.jobs);
+    const bool runs = process_exists(job.owner.load()) ||
+                      std::any_of(std::begin(board.clients), std::end(board.clients), [&](const board::Client& client) {
+                        return client.job.load() == index && process_exists(client.owner.load());
+                      });
+    if (runs) result.push_back(job.priority.load());
+  }
+  return result;
+}
+
 std::vector<BoardJob> live_jobs(const board::Board& board) {
   std::vector<BoardJob> result;
   for (std::uint32_t i = 0; i < board::kJobs; ++i) {
@@ -233,6 +253,7 @@ std::vector<BoardJob> live_jobs(const board::Board& board) {
       const ProcessIdentity process = client.owner.load();
       if (client.job.load() == i && client.live.load() != 0 && is_alive(process)) found.clients.push_back(process);
     }
+    if (uid_t user = 0; board::job_user(&board, job, &user)) found.user = user;
     if (found.run != 0 || !found.clients.empty()) result.push_back(std::move(found));
   }
   return result;

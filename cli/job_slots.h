@@ -41,8 +41,8 @@ class JobSlots {
   // Releases the slots; one whose job still has processes stays until they are gone.
   ~JobSlots();
 
-  // Claims a slot on each GPU's board for this process, under one id that no other job of the user has.
-  // Errors: those of board::map and board::claim_job; then nothing is kept.
+  // Claims a slot on each GPU's board for this process, under one id that no other job has; ranks of one program share
+  // it. Errors: those of board::map and board::claim_job; then nothing is kept.
   static Result<JobSlots> claim(const std::string& runtime_dir, const JobRequest& request,
                                 const std::vector<GpuName>& gpus, bool simulated);
 
@@ -103,11 +103,15 @@ struct BoardJob {
   std::uint64_t id = 0;
   std::string name;
   int priority = 0;
-  ProcessIdentity run = 0;  // the `sluice run`, if it is alive
-  pid_t child = 0;          // the command
+  ProcessIdentity run = 0;                  // the `sluice run`, if it is alive
+  std::vector<ProcessIdentity> other_runs;  // those of its other ranks, where it has several
+  pid_t child = 0;                          // the command
   std::vector<ProcessIdentity> clients;
   std::uint64_t started_ns = 0;
+  std::optional<uid_t> user;  // whose it is
 };
+// Priorities of the jobs on a board, by the cheap look of process_exists(): one that just died may still be among them.
+std::vector<int> job_priorities(const board::Board& board);
 // The live jobs of one board: those with a `sluice run` or a client that is alive.
 std::vector<BoardJob> live_jobs(const board::Board& board);
 

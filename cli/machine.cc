@@ -21,7 +21,7 @@ void add_jobs(std::vector<Candidate>* gpus) {
   for (const board::Board* board : boards.all()) {
     for (Candidate& gpu : *gpus) {
       if (gpu.uuid != board->device) continue;
-      for (const BoardJob& job : live_jobs(*board)) gpu.job_priorities.push_back(job.priority);
+      gpu.job_priorities = job_priorities(*board);
       // What running jobs may still take by their limits is as good as used.
       if (gpu.memory_used_bytes) *gpu.memory_used_bytes += board::memory_promised(board, -1);
     }

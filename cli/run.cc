@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "elsewhere.h"
 #include "job_file.h"
 #include "job_request.h"
 #include "output.h"
@@ -23,7 +24,7 @@ constexpr char kFooter[] =
 
 struct Texts {
   std::string priority = "normal", share = "1", gpu, name, leave_below = "0", linger, memory, check_after = "10s", file;
-  bool wait = false;
+  bool wait = false, container = false;
 };
 
 template <class T, class To>
@@ -48,6 +49,17 @@ Status fill(const Texts& texts, JobRequest* request) {
     if (Status status = take(parse_memory(texts.memory), &request->memory); !status.ok()) return status;
   }
   request->wait = texts.wait;
+  request->container = texts.container;
+  if (texts.container) {
+    const std::optional<Elsewhere> found = elsewhere(request->command, {});
+    if (!found || found->kind != Elsewhere::Kind::kContainer) {
+      return Status::error(Code::kInvalidArgument, "--container: '%.60s' is no docker run, podman run or nerdctl run",
+                           request->command[0].c_str());
+    }
+    if (found->image == 0)
+      return Status::error(Code::kInvalidArgument, "--container: %s; docs/containers.md has the options to add by hand",
+                           found->unsure.c_str());
+  }
   if (texts.wait && !request->memory.any())
     return Status::error(Code::kInvalidArgument, "--wait needs --memory SIZE: how much has to be free");
   request->name = texts.name.empty() ? default_name(request->command) : texts.name;
@@ -84,6 +96,7 @@ int run_verb(std::vector<std::string> args) {
       app.add_option("-m,--memory", texts.memory, "Most GPU memory its processes may allocate together, each GPU")
           ->option_text("SIZE|%"),
       app.add_flag("-w,--wait", texts.wait, "Start it when that memory is free, in order of arrival"),
+      app.add_flag("--container", texts.container, "Add to docker run, podman run or nerdctl run what the job needs"),
   };
   app.add_option("--report", options.report, "Write the summary to a file as JSON")->option_text("FILE");
   app.add_option("--check-after", texts.check_after, "When to look for processes that miss the shim (10s)")

@@ -13,11 +13,15 @@
 #include <memory>
 #include <optional>
 
+#include "elf_paths.h"
+#include "elsewhere.h"
 #include "installation.h"
 #include "job_process.h"
+#include "loaded.h"
 #include "machine.h"
 #include "output.h"
-#include "probe.h"
+#include "program_file.h"
+#include "ranks.h"
 #include "signals.h"
 #include "sluice/base/units.h"
 #include "sluice/board.h"
@@ -32,7 +36,9 @@ constexpr std::uint64_t kProbeTimeoutNs = 5 * kNanosPerSecond;
 constexpr std::uint64_t kKeepDaemonNs = 500 * kNanosPerMilli;  // signals wait so long at most
 constexpr std::uint64_t kSecondLookNs = 250 * kNanosPerMilli;
 constexpr std::uint64_t kWaitLookNs = 200 * kNanosPerMilli;  // for memory that others give back
-constexpr char kLimitFolder[] = "/limit";                    // beside the shim's: the NVML of jobs with a limit
+constexpr char kShimName[] = "libcuda.so.1";
+constexpr char kDefaultPath[] = "/bin:/usr/bin";  // execvp's
+constexpr char kLimitFolder[] = "/limit";         // beside the shim's: the NVML of jobs with a limit
 
 bool disabled() {
   const char* value = std::getenv("SLUICE_DISABLE");
@@ -229,8 +235,10 @@ class Runner {
     if (machine_->substituted()) {
       note("no NVIDIA driver found; using the simulated " + machine_->gpus().front().name);
     }
+    const std::optional<Ranks> ranks = jobs_.size() == 1 ? ranks_of(own_environment_) : std::nullopt;
     std::vector<Machine::Choice> choices;
     for (JobProcess& job : jobs_) {
+      if (ranks) be_rank(*ranks, job);
       Result<Machine::Choice> choice = machine_->choose(job.request(), own_environment_);
       if (!choice.ok() && choice.status().code() == Code::kNotFound) {
         bypass_all(choice.status().message());
@@ -250,6 +258,15 @@ class Runner {
     return {};
   }
 
+  // Ranks choose among the GPUs that they see, each by its number: unless told otherwise they get all of them.
+  void be_rank(const Ranks& ranks, JobProcess& job) const {
+    JobRequest& request = job.request();
+    request.ranks = ranks.key;
+    if (request.gpu.kind != GpuRequest::Kind::kUnsaid || own_environment_.get("CUDA_VISIBLE_DEVICES")) return;
+    request.gpu.kind = GpuRequest::Kind::kAuto;
+    request.gpu.count = static_cast<int>(machine_->gpus().size());
+  }
+
   // Takes the jobs' places on the boards. An error is a reason to run without Sluice.
   Status join(const std::vector<Machine::Choice>& choices) {
     if (installation_.shim_dir.find_first_of(":;") != std::string::npos) {
@@ -258,8 +275,8 @@ class Runner {
     }
     char runtime_dir[PATH_MAX];
     if (Status status = board::runtime_directory(runtime_dir, sizeof runtime_dir); !status.ok()) return status;
-    const Status loaded = test_load(installation_.program, installation_.shim_dir + "/libcuda.so.1",
-                                    shimmed(own_environment_), kProbeTimeoutNs);
+    const Status loaded = test_load_once(runtime_dir, installation_.program, installation_.shim_dir + "/" + kShimName,
+                                         machine_->driver(), shimmed(own_environment_), kProbeTimeoutNs);
     if (!loaded.ok()) return loaded;
 
     // Held until the slots are taken: no daemon removes a board or leaves meanwhile.
@@ -281,9 +298,44 @@ class Runner {
     for (std::size_t i = 0; i < jobs_.size(); ++i) {
       jobs_[i].set_slots(std::move(slots[i]));
       say_where(jobs_[i], choices[i]);
+      reach_elsewhere(jobs_[i]);
     }
     return {};
   }
+
+  // A program that this process does not start itself gets the shim by other means, or a line says how.
+  void reach_elsewhere(JobProcess& job) const {
+    JobRequest& request = job.request();
+    const std::optional<Elsewhere> found =
+        elsewhere(request.command, {"sluice", "run", "--priority", priority_name(request.priority), "--"});
+    if (!found) return;
+    if (found->kind == Elsewhere::Kind::kMachine) {
+      return note(found->program + " starts the program on another machine, whose own Sluice has to run it: " +
+                  shell_text(found->instead));
+    }
+    ContainerNeeds needs{installation_.shim_dir, daemon_.runtime_dir, "", ""};
+    if (request.memory.any()) needs.limit_dir = limit_folder();
+    if (simulated()) needs.emulator_dir = folder_of(machine_->driver());
+    const std::vector<std::string> options = container_options(*found, needs);
+    if (!request.container) {
+      return note(found->program + " starts the container without Sluice; " +
+                  (found->image != 0 ? "say sluice run --container, or add behind its run: "
+                                     : found->unsure + "; a container needs: ") +
+                  shell_text(options));
+    }
+    request.command.insert(request.command.begin() + static_cast<std::ptrdiff_t>(found->image), options.begin(),
+                           options.end());
+    if (!found->has_gpu && !simulated())
+      note("the container gets no GPU: its run has no --gpus, --device or --runtime");
+    const std::string own = std::to_string(geteuid());
+    if (found->user && *found->user != own && !found->user->starts_with(own + ":") && *found->user != "0" &&
+        *found->user != "root") {
+      note("user " + *found->user + " of the container may not open the board of user " + own +
+           ": the job will not be " + "managed");
+    }
+  }
+
+  std::string limit_folder() const { return folder_of(installation_.shim_dir) + kLimitFolder; }
 
   void say_where(const JobProcess& job, const Machine::Choice& choice) const {
     const bool chosen_among_several = !choice.why.empty() && machine_->gpus().size() > 1;
@@ -303,6 +355,22 @@ class Runner {
     return environment;
   }
 
+  // A program whose DT_RPATH holds a driver finds that one first. Preloaded, the shim stands for the driver's name
+  // already; only for such programs, since it is then loaded by every process of the job.
+  void preload_where_needed(const JobProcess& job, Environment* environment) const {
+    const std::string file = program_file(job.request().command[0], environment->get("PATH").value_or(kDefaultPath));
+    const std::string driver = file.empty() ? "" : driver_in_rpath(file);
+    if (driver.empty()) return;
+    const std::string shim = installation_.shim_dir + "/" + kShimName;
+    if (shim.find(' ') != shim.npos) {
+      return note("job " + std::to_string(job.slots().id()) + " cannot be held: its DT_RPATH leads to " + driver +
+                  ", and the shim's path has a space, which LD_PRELOAD cannot hold");
+    }
+    environment->prepend("LD_PRELOAD", shim);
+    note("job " + std::to_string(job.slots().id()) + ": the DT_RPATH of " + file + " leads to " + driver +
+         "; the shim is preloaded in front of it");
+  }
+
   Environment environment_of(const JobProcess& job) const {
     Environment environment = own_environment_;
     for (const auto& [name, value] : job.request().environment) environment.set(name, value);
@@ -319,12 +387,13 @@ class Runner {
       if (simulated()) environment.prepend("LD_LIBRARY_PATH", folder_of(machine_->driver()));
       return environment;
     }
-    if (const std::string folder = folder_of(installation_.shim_dir) + kLimitFolder;
+    if (const std::string folder = limit_folder();
         job.request().memory.any() && file_exists(folder + "/libnvidia-ml.so.1")) {
       environment.prepend("LD_LIBRARY_PATH", folder);
       if (const std::string nvml = machine_->nvml_library(); !nvml.empty()) environment.set("SLUICE_NVML", nvml);
     }
     environment = shimmed(std::move(environment));  // its folder first
+    preload_where_needed(job, &environment);
     environment.set("SLUICE_BOARDS", job.slots().boards_variable());
     environment.set("SLUICE_JOB", std::to_string(job.slots().id()));
     return environment;

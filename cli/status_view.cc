@@ -125,6 +125,7 @@ std::string jobs_table(const json& status) {
   if (jobs.empty()) return "no jobs\n";
   using Align = Table::Align;
   const bool rates = jobs.front().contains("launches_per_s");
+  const bool of_several = at(at(status, "daemon"), "group").is_string();
   std::vector<std::pair<std::string, Align>> columns = {
       {"JOB", Align::kRight},      {"NAME", Align::kLeft},   {"PRIORITY", Align::kLeft}, {"SHARE", Align::kRight},
       {"GPU", Align::kLeft},       {"STATE", Align::kLeft},  {"MEMORY", Align::kRight},  {"ALLOCATED", Align::kRight},
@@ -134,6 +135,7 @@ std::string jobs_table(const json& status) {
     columns.emplace_back("LAUNCHES/S", Align::kRight);
     columns.emplace_back("GPU", Align::kRight);
   }
+  if (of_several) columns.insert(columns.begin() + 2, {"USER", Align::kLeft});
   columns.emplace_back("NOTE", Align::kLeft);
   Table table(columns);
   for (const json& job : jobs) {
@@ -156,6 +158,7 @@ std::string jobs_table(const json& status) {
       row.push_back(per_second.is_number() ? grouped(static_cast<std::uint64_t>(per_second.get<double>())) : kUnknown);
       row.push_back(percent(at(job, "gpu_share_ratio")));
     }
+    if (of_several) row.insert(row.begin() + 2, text(at(job, "user")));
     const json& bypass = at(job, "bypass");
     row.push_back(bypass.is_string() ? "not gated: " + bypass.get<std::string>() : "");
     table.add(std::move(row));

@@ -1,5 +1,6 @@
 // sluice stop: ends jobs, politely first. Works from the boards, so it needs no daemon.
 #include <signal.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <charconv>
@@ -14,6 +15,7 @@
 #include "processes.h"
 #include "sluice/base/clock.h"
 #include "sluice/base/units.h"
+#include "sluice/base/user.h"
 #include "sluice/board.h"
 #include "verbs.h"
 
@@ -30,7 +32,11 @@ std::map<std::uint64_t, BoardJob> jobs_on(const Boards& boards) {
   for (const board::Board* board : boards.all()) {
     for (BoardJob& job : live_jobs(*board)) {
       const auto [at, is_new] = jobs.emplace(job.id, job);
-      if (!is_new) at->second.clients.insert(at->second.clients.end(), job.clients.begin(), job.clients.end());
+      if (is_new) continue;
+      BoardJob& known = at->second;
+      known.clients.insert(known.clients.end(), job.clients.begin(), job.clients.end());
+      if (job.run != known.run && job.run != 0) known.other_runs.push_back(job.run);
+      known.started_ns = std::min(known.started_ns, job.started_ns);
     }
   }
   return jobs;
@@ -48,7 +54,10 @@ std::vector<ProcessIdentity> alive_of(const BoardJob& job) {
   return processes;
 }
 
-bool over(const BoardJob& job) { return !is_alive(job.run) && alive_of(job).empty(); }
+bool over(const BoardJob& job) {
+  return !is_alive(job.run) && std::none_of(job.other_runs.begin(), job.other_runs.end(), is_alive) &&
+         alive_of(job).empty();
+}
 
 void signal_process(ProcessIdentity process, int signal) {
   if (is_alive(process)) kill(pid_of(process), signal);
@@ -61,8 +70,12 @@ void signal_job(const BoardJob& job, int signal) {
 // Asks the way a service manager would: `sluice run` passes it on; without one the processes are asked directly.
 void ask(const BoardJob& job) {
   if (job.run != 0) {
-    signal_process(job.run, SIGTERM);
-    signal_process(job.run, SIGCONT);
+    std::vector<ProcessIdentity> runs = job.other_runs;
+    runs.push_back(job.run);
+    for (ProcessIdentity run : runs) {
+      signal_process(run, SIGTERM);
+      signal_process(run, SIGCONT);
+    }
   } else {
     signal_job(job, SIGTERM);
   }
@@ -84,6 +97,9 @@ void wait_for(std::vector<BoardJob>* jobs, std::uint64_t deadline, const char* h
     sleep_ns(kPollNs);
   }
 }
+
+// In a group's directory other people's jobs are on the boards too.
+bool may_stop(const BoardJob& job) { return geteuid() == 0 || !job.user || *job.user == geteuid(); }
 
 }  // namespace
 
@@ -118,11 +134,17 @@ int stop_verb(std::vector<std::string> args) {
     }
     const auto found = known.find(id);
     if (found == known.end()) return usage_error("stop", "no job " + name + "; sluice ps shows the jobs");
+    if (!may_stop(found->second)) {
+      return fail("stop", Status::error(Code::kPermissionDenied, "job %s belongs to %s: only they and root may stop it",
+                                        name.c_str(), user_name(*found->second.user).c_str()));
+    }
     if (std::none_of(chosen.begin(), chosen.end(), [&](const BoardJob& job) { return job.id == id; }))
       chosen.push_back(found->second);
   }
   if (all) {
-    for (const auto& [id, job] : known) chosen.push_back(job);
+    for (const auto& [id, job] : known) {
+      if (job.user == geteuid()) chosen.push_back(job);
+    }
   }
 
   nlohmann::json done = nlohmann::json::array();

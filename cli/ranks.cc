@@ -1,0 +1,63 @@
+#include "ranks.h"
+
+#include <unistd.h>
+
+#include <array>
+#include <cstdlib>
+#include <string_view>
+
+#include "sluice/base/process.h"
+
+namespace sluice::cli {
+namespace {
+
+struct Launcher {
+  const char* rank;                    // set in ranks only
+  const char* size;                    // of the program
+  const char* local_size;              // on this machine
+  std::array<const char*, 2> program;  // what tells programs apart, where all are set
+};
+
+// Ordered: who starts the others stands behind them. A batch script of Slurm has all but the step.
+constexpr Launcher kLaunchers[] = {
+    {"LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", {"TORCHELASTIC_RUN_ID", "MASTER_PORT"}},
+    {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", {"PMIX_NAMESPACE", nullptr}},
+    {"PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS", {"PMI_JOBID", nullptr}},
+    {"SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_STEP_TASKS_PER_NODE", {"SLURM_JOB_ID", "SLURM_STEP_ID"}},
+};
+
+int number(const Environment& environment, const char* name) {
+  return std::atoi(environment.get(name).value_or("0").c_str());
+}
+
+std::uint64_t hash(std::string_view text) {  // FNV-1a
+  std::uint64_t value = 0xcbf29ce484222325;
+  for (const char c : text) value = (value ^ static_cast<unsigned char>(c)) * 0x100000001b3;
+  return value | 1;
+}
+
+// The launcher's own names for the program, else the process that all its ranks here were started by.
+std::string program_text(const Environment& environment, const Launcher& launcher) {
+  std::string text = std::string(launcher.rank) + "/" + std::to_string(geteuid());
+  for (const char* name : launcher.program) {
+    if (name == nullptr) continue;
+    const std::optional<std::string> value = environment.get(name);
+    if (!value) return text + "/parent/" + std::to_string(identity_of(getppid()));
+    text += "/" + *value;
+  }
+  return text;
+}
+
+}  // namespace
+
+std::optional<Ranks> ranks_of(const Environment& environment) {
+  for (const Launcher& launcher : kLaunchers) {
+    if (!environment.get(launcher.rank)) continue;
+    const int local_size = number(environment, launcher.local_size);
+    if (number(environment, launcher.size) < 2 || local_size == 1) continue;
+    return Ranks{hash(program_text(environment, launcher)), local_size};
+  }
+  return std::nullopt;
+}
+
+}  // namespace sluice::cli

@@ -1,0 +1,54 @@
+#include "ranks.h"
+
+#include <gtest/gtest.h>
+
+#include <initializer_list>
+#include <utility>
+
+namespace sluice::cli {
+namespace {
+
+using Variables = std::initializer_list<std::pair<const char*, const char*>>;
+
+std::optional<Ranks> of(Variables variables) {
+  Environment environment;
+  for (const auto& [name, value] : variables) environment.set(name, value);
+  return ranks_of(environment);
+}
+
+TEST(Ranks, OfEachLauncher) {
+  for (const Variables variables : {
+           Variables{{"RANK", "1"}, {"LOCAL_RANK", "1"}, {"WORLD_SIZE", "4"}, {"LOCAL_WORLD_SIZE", "4"}},
+           Variables{{"OMPI_COMM_WORLD_RANK", "0"}, {"OMPI_COMM_WORLD_SIZE", "4"}, {"OMPI_COMM_WORLD_LOCAL_SIZE", "4"}},
+           Variables{{"PMI_RANK", "0"}, {"PMI_SIZE", "4"}, {"MPI_LOCALNRANKS", "4"}},
+           Variables{{"SLURM_PROCID", "3"}, {"SLURM_STEP_NUM_TASKS", "8"}, {"SLURM_STEP_TASKS_PER_NODE", "4(x2)"}},
+       }) {
+    const std::optional<Ranks> ranks = of(variables);
+    ASSERT_TRUE(ranks);
+    EXPECT_EQ(ranks->local_size, 4);
+    EXPECT_NE(ranks->key, 0u);
+  }
+}
+
+TEST(Ranks, NoneWhereThereIsOneOrNoLauncher) {
+  EXPECT_FALSE(of({}));
+  EXPECT_FALSE(of({{"WORLD_SIZE", "4"}})) << "exported for later, say";
+  EXPECT_FALSE(of({{"LOCAL_RANK", "0"}, {"WORLD_SIZE", "1"}}));
+  EXPECT_FALSE(of({{"OMPI_COMM_WORLD_RANK", "0"}, {"OMPI_COMM_WORLD_SIZE", "4"}, {"OMPI_COMM_WORLD_LOCAL_SIZE", "1"}}))
+      << "the others are on other machines";
+  EXPECT_FALSE(of({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "4"}})) << "a batch script, which is no rank";
+}
+
+TEST(Ranks, ProgramsAreToldApart) {
+  const auto mpi = [](const char* rank, const char* program) {
+    return of({{"OMPI_COMM_WORLD_RANK", rank}, {"OMPI_COMM_WORLD_SIZE", "2"}, {"PMIX_NAMESPACE", program}})->key;
+  };
+  EXPECT_EQ(mpi("0", "a"), mpi("1", "a"));
+  EXPECT_NE(mpi("0", "a"), mpi("0", "b"));
+  const auto by_parent = [] { return of({{"PMI_RANK", "0"}, {"PMI_SIZE", "2"}})->key; };
+  EXPECT_EQ(by_parent(), by_parent());
+  EXPECT_NE(by_parent(), mpi("0", "a"));
+}
+
+}  // namespace
+}  // namespace sluice::cli
