@@ -5,33 +5,12 @@
 #include "cpu/kernels.h"
 #include "cpu/parallel.h"
 #include "cpu/simd.h"
+#include "cpu/transpose_eight.h"
 #include "operators/lambda_kernel.h"
 
 SLUICE_AVX2_BEGIN
 namespace sluice::engine::cpu {
 namespace {
-
-// Eight rows of eight into eight columns.
-[[gnu::always_inline]] inline void transpose(Vec (&r)[8]) {
-  Vec t[8], u[8];
-#pragma GCC unroll 4
-  for (int i = 0; i < 4; ++i) {
-    t[2 * i] = _mm256_unpacklo_ps(r[2 * i], r[2 * i + 1]);
-    t[2 * i + 1] = _mm256_unpackhi_ps(r[2 * i], r[2 * i + 1]);
-  }
-#pragma GCC unroll 2
-  for (int i = 0; i < 8; i += 4) {
-    u[i] = _mm256_shuffle_ps(t[i], t[i + 2], 0x44);
-    u[i + 1] = _mm256_shuffle_ps(t[i], t[i + 2], 0xee);
-    u[i + 2] = _mm256_shuffle_ps(t[i + 1], t[i + 3], 0x44);
-    u[i + 3] = _mm256_shuffle_ps(t[i + 1], t[i + 3], 0xee);
-  }
-#pragma GCC unroll 4
-  for (int i = 0; i < 4; ++i) {
-    r[i] = _mm256_permute2f128_ps(u[i], u[i + 4], 0x20);
-    r[i + 4] = _mm256_permute2f128_ps(u[i], u[i + 4], 0x31);
-  }
-}
 
 // [pixels][8] to [8][pixels].
 void from_block(const float* x, std::int64_t pixels, float* y) {
@@ -41,7 +20,7 @@ void from_block(const float* x, std::int64_t pixels, float* y) {
     for (int i = 0; i < 8; ++i) {
       r[i] = load(x + (p + i) * kLanes);
     }
-    transpose(r);
+    transpose_eight(r);
     for (int c = 0; c < 8; ++c) {
       store(y + c * pixels + p, r[c]);
     }
@@ -61,7 +40,7 @@ void to_block(const float* x, std::int64_t pixels, float* y) {
     for (int c = 0; c < 8; ++c) {
       r[c] = load(x + c * pixels + p);
     }
-    transpose(r);
+    transpose_eight(r);
     for (int i = 0; i < 8; ++i) {
       store(y + (p + i) * kLanes, r[i]);
     }

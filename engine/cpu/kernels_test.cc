@@ -183,6 +183,17 @@ TEST_F(KernelsTest, ConvolutionsOfRows) {
   expect_reference("FusedConv");
 }
 
+TEST_F(KernelsTest, Transpositions) {
+  const std::vector<std::pair<Dims, std::vector<std::int64_t>>> cases = {
+      {{1, 19, 33, 1}, {0, 2, 1, 3}}, {{3, 16, 24}, {0, 2, 1}}, {{2, 5, 3, 9, 10}, {2, 0, 3, 1, 4}},
+      {{4, 7, 8, 9}, {3, 2, 1, 0}},   {{6, 5, 4}, {0, 1, 2}},   {{70, 65}, {1, 0}},
+      {{4, 3, 5, 2}, {1, 0, 3, 2}},   {{1, 1}, {1, 0}}};
+  for (const auto& [dims, permutation] : cases) {
+    output(node("Transpose", {input("x", dims)}, {ints_attribute("perm", permutation)}));
+    expect_reference("Transpose", 1e-30);
+  }
+}
+
 TEST_F(KernelsTest, TransposedConvolutions) {
   struct Case {
     Dims x, w;

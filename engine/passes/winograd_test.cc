@@ -45,7 +45,7 @@ class WinogradTest : public test::GraphFixture {
   // How many convolutions the pass chose.
   std::size_t choose() {
     for (const Pass& pass : passes()) {
-      if (pass.name == "winograd") {
+      if (std::string_view(pass.name) == "winograd") {
         auto changes = pass.run(graph_, context_);
         EXPECT_TRUE(changes.ok()) << changes.status().message();
         return changes.ok() ? *changes : 0;
