@@ -22,23 +22,33 @@ SCALE = 12
 REPEATS, SECONDS = ("1", "0.3") if FUNCTIONAL else ("3", "0.8")
 
 
+
+def measured(low_options="", repeats=REPEATS, **environment):
+    """The report and its page, of the service beside the batch job."""
+    with tempfile.TemporaryDirectory() as out:
+        command = [f"{BUILD}/bin/bench_contention", "--emulated", "--scale", str(SCALE), "--repeats", repeats,
+                   "--seconds", SECONDS, "--out", out,
+                   "--high", f"{BUILD}/bin/example_latency --json --check --rate 100 --work-us 1000 --seed {{repeat}}",
+                   "--low", f"{BUILD}/bin/example_throughput --json {low_options}"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=280, env={**os.environ, **environment})
+        if done.returncode != 0:
+            raise AssertionError(f"exit code {done.returncode}: {done.stderr}")
+        print(done.stdout)
+        with open(f"{out}/report.json") as file:
+            report = json.load(file)
+        with open(f"{out}/report.html") as file:
+            return report, file.read()
+
+
+def jobs_of(report):
+    return {setup["name"]: setup["jobs"] for setup in report["setups"]}
+
+
 class Contention(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        with tempfile.TemporaryDirectory() as out:
-            command = [f"{BUILD}/bin/bench_contention", "--emulated", "--scale", str(SCALE), "--repeats", REPEATS,
-                       "--seconds", SECONDS, "--out", out,
-                       "--high", f"{BUILD}/bin/example_latency --json --check --rate 100 --work-us 1000 --seed {{repeat}}",
-                       "--low", f"{BUILD}/bin/example_throughput --json"]
-            done = subprocess.run(command, capture_output=True, text=True, timeout=280)
-            if done.returncode != 0:
-                raise AssertionError(f"exit code {done.returncode}: {done.stderr}")
-            print(done.stdout)
-            with open(f"{out}/report.json") as file:
-                cls.report = json.load(file)
-            with open(f"{out}/report.html") as file:
-                cls.page = file.read()
-        cls.jobs = {setup["name"]: setup["jobs"] for setup in cls.report["setups"]}
+        cls.report, cls.page = measured()
+        cls.jobs = jobs_of(cls.report)
 
     @unittest.skipIf(FUNCTIONAL, "a sanitizer changes times")
     def test_time_slicing_makes_the_tail_at_least_twice_as_long(self):
@@ -67,6 +77,35 @@ class Contention(unittest.TestCase):
         self.assertIn("simulated", self.page)
         self.assertIn("Who held the GPU", self.page)
         self.assertIn("held for", self.page)
+
+
+class Graphs(unittest.TestCase):
+    """The batch job launches graphs of 5 ms: the service is nearly as fast as alone where they have gates inside, and not
+    where they are held as a whole. That shows in the median; the tail is the other class's."""
+    LOW = "--graph --kernel-us 25 --sync-every 200"
+
+    @classmethod
+    def setUpClass(cls):
+        cls.inside = jobs_of(measured(cls.LOW, "1")[0])
+        cls.whole = jobs_of(measured(cls.LOW, "1", SLUICE_GRAPH_SPACING="0")[0])
+
+    @staticmethod
+    def median_ratio(jobs):
+        return jobs["sluice"][0]["p50_us"] / jobs["alone"][0]["p50_us"]
+
+    @unittest.skipIf(FUNCTIONAL, "a sanitizer changes times")
+    def test_gates_inside_keep_the_service_near_alone(self):
+        self.assertLessEqual(self.median_ratio(self.inside), 1.5)
+        self.assertGreaterEqual(self.inside["sluice"][1]["kept_ratio"], 0.7)
+
+    @unittest.skipIf(FUNCTIONAL, "a sanitizer changes times")
+    def test_held_as_a_whole_they_do_not(self):
+        self.assertGreaterEqual(self.median_ratio(self.whole), 1.3 * self.median_ratio(self.inside))
+
+    def test_both_were_gated_at_their_launch(self):
+        for jobs in (self.inside, self.whole):
+            low = jobs["sluice"][1]
+            self.assertGreater(low["gated"], 0.9 * (low["launches"] - 200))  # less what was captured
 
 
 if __name__ == "__main__":

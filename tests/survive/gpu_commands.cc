@@ -32,12 +32,17 @@ struct More {
   decltype(&::cuStreamWaitEvent) stream_wait_event;
   decltype(&::cuLaunchHostFunc) launch_host_function;
   decltype(&::cuCtxGetCurrent) get_current;
+  decltype(&::cuStreamBeginCapture) begin_capture;
+  decltype(&::cuStreamEndCapture) end_capture;
+  CUresult (*instantiate)(CUgraphExec*, CUgraph, unsigned long long);
+  decltype(&::cuGraphLaunch) launch_graph;
 };
 
 example::Device device;
 More more;
 CUcontext context;
 CUevent shared_event;
+CUgraphExec graph;       // capture() makes it
 CUdeviceptr ones, sums;  // work adds `ones` to `sums`
 
 std::thread& spinner = *new std::thread;  // never destroyed: exit() may come while it runs
@@ -100,6 +105,10 @@ std::string open(const std::string&) {
   load(&more.stream_wait_event, "cuStreamWaitEvent");
   load(&more.launch_host_function, "cuLaunchHostFunc");
   load(&more.get_current, "cuCtxGetCurrent");
+  load(&more.begin_capture, "cuStreamBeginCapture_v2");
+  load(&more.end_capture, "cuStreamEndCapture");
+  load(&more.instantiate, "cuGraphInstantiateWithFlags");
+  load(&more.launch_graph, "cuGraphLaunch");
   need(more.get_current(&context), "cuCtxGetCurrent");
   ones = filled(1);
   sums = filled(0);
@@ -111,6 +120,26 @@ std::string open(const std::string&) {
 std::string work(const std::string& count) {
   for (int i = 0; i < std::atoi(count.c_str()); ++i)
     need(launch_add(device.stream, sums, device.api.launch_kernel), "cuLaunchKernel");
+  return "launched";
+}
+
+// So many pieces of work as one graph, each behind a kernel that takes time.
+std::string capture(const std::string& count) {
+  CUgraph captured = nullptr;
+  std::uint64_t ns = 2'000'000;
+  void* params[] = {&ns};
+  need(more.begin_capture(device.stream, CU_STREAM_CAPTURE_MODE_GLOBAL), "cuStreamBeginCapture");
+  for (int i = 0; i < std::atoi(count.c_str()); ++i) {
+    need(device.api.launch_kernel(device.spin, 1, 1, 1, 32, 1, 1, 0, device.stream, params, nullptr), "cuLaunchKernel");
+    need(launch_add(device.stream, sums, device.api.launch_kernel), "cuLaunchKernel");
+  }
+  need(more.end_capture(device.stream, &captured), "cuStreamEndCapture");
+  need(more.instantiate(&graph, captured, 0), "cuGraphInstantiateWithFlags");
+  return "captured";
+}
+
+std::string launch_graph(const std::string&) {
+  need(more.launch_graph(graph, device.stream), "cuGraphLaunch");
   return "launched";
 }
 
@@ -275,6 +304,8 @@ std::string try_driver(const std::string&) {
 std::map<std::string, Command> gpu_commands() {
   return {{"open", open},
           {"work", work},
+          {"capture", capture},
+          {"graph", launch_graph},
           {"sync", synchronise},
           {"sum", sum},
           {"alloc", allocate},

@@ -369,6 +369,56 @@ class WaitingForTheHeld(SurviveTest):
         self.assert_nothing_left(board)
 
 
+class HeldInsideAGraph(SurviveTest):
+    PIECES, LAUNCHES = 100, 8  # of 2 ms: 1.6 s, in which another job closes the gate for sure
+    SUM = f"sum {1 + PIECES * LAUNCHES}"
+
+    def graph_job(self):
+        job = self.opened("low")
+        self.assertEqual(job.ask(f"capture {self.PIECES}"), "captured")
+        return job
+
+    def launch(self, *jobs):
+        for job in jobs:
+            for _ in range(self.LAUNCHES):
+                self.assertEqual(job.ask("graph"), "launched")
+
+    def test_the_high_job_killed(self):
+        low, high = self.graph_job(), self.opened("high")
+        board = self.board()
+        self.launch(low)
+        low.post("sum")
+        high.ask("spin 100")
+        self.wait_held(low, board)
+        seen = high.count()
+        wait_until(lambda: high.count() > seen + 3, "the high job works")
+        self.assertIsNone(low.answer(0))
+        killed_ns = time.monotonic_ns()
+        os.kill(high.pid, signal.SIGKILL)
+        self.assert_soon_open(board, low, killed_ns)
+        self.assertEqual((low.answer(), low.finish()), (self.SUM, 0))
+        report = low.report()
+        self.assertEqual((report["graphs_gated"], report["graphs_whole"]), (1, 0))
+        self.assertGreaterEqual(report["holds"], 1)
+        self.assert_nothing_left(board)
+
+    def test_closed_for_long_then_exit_and_end(self):
+        witness = self.opened("normal")
+        leaves, stays = self.graph_job(), self.graph_job()
+        board = self.board()
+        self.launch(leaves, stays)
+        for job in (leaves, stays):
+            self.assertEqual(board.actor.ask(f"freeze {job.pid}"), "frozen")
+        stays.post("sum")
+        time.sleep(FROZEN_S)  # the time that is to be survived; nothing is awaited
+        self.assertIsNone(stays.answer(0))
+        leaves.post("exit 6")
+        self.assertEqual(leaves.exit_code(), 6, leaves.said())
+        self.assertEqual(board.actor.ask(f"thaw {stays.pid}"), "thawed")
+        self.assertEqual((stays.answer(), stays.finish(), witness.finish()), (self.SUM, 0, 0))
+        self.assert_nothing_left(board)
+
+
 class Frozen(SurviveTest):
     """A gate that stays closed, though everybody lives: what hangs must be what would hang anyway, and end well."""
 

@@ -79,6 +79,46 @@ class WaitingByAPipe(SurviveTest):
         self.assertGreaterEqual(self.high.report()["stalls"], 1)
 
 
+class Graphs(SurviveTest):
+    """What a job says of its graphs at its end, and while it runs."""
+
+    def report_of(self, priority="low", spacing=None):
+        if spacing is not None:
+            self.env["SLUICE_GRAPH_SPACING"] = spacing
+        job = self.opened(priority)
+        answers = [job.ask(line) for line in ("capture 20", "graph", "graph", "graph", "sum")]
+        self.assertEqual(answers, ["captured"] + 3 * ["launched"] + ["sum 61"])
+        listed = self.listed()[0]
+        self.assertEqual(job.finish(), 0)
+        report = job.report()
+        keys = ("graphs_gated", "graphs_whole", "graphs_whole_reason")
+        self.assertEqual([listed[key] for key in keys], [report[key] for key in keys])
+        return [report[key] for key in keys], report, job.said()
+
+    def test_gates_inside(self):
+        graphs, report, _ = self.report_of()
+        self.assertEqual(graphs, [1, 0, None])
+        self.assertEqual(report["gates"], 9)  # 40 kernels, one before every fourth but the first
+
+    def test_another_spacing(self):
+        graphs, report, _ = self.report_of(spacing="10")
+        self.assertEqual((graphs, report["gates"]), ([1, 0, None], 3))
+
+    def test_none_at_high_priority(self):
+        self.assertEqual(self.report_of("high")[0], [0, 3, "captured at high priority"])
+
+    def test_at_high_priority_if_asked_for(self):
+        self.assertEqual(self.report_of("high", spacing="4")[0], [1, 0, None])
+
+    def test_none_if_switched_off(self):
+        self.assertEqual(self.report_of(spacing="0")[0], [0, 3, "SLUICE_GRAPH_SPACING is 0"])
+
+    def test_a_spacing_that_is_none(self):
+        graphs, _, said = self.report_of(spacing="few")
+        self.assertEqual(graphs, [1, 0, None])
+        self.assertIn("SLUICE_GRAPH_SPACING is 'few'; it takes a number from 0 to 100000; 4 is used", said)
+
+
 class BrokenBoard(SurviveTest):
     PROGRAM = ("open", "work 20", "alloc", "sum", "exit 3")
 
