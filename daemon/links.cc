@@ -12,9 +12,10 @@ constexpr std::uint64_t kLookNs = 500 * kNanosPerMicro;
 constexpr std::uint64_t kCalmNs = 100 * kNanosPerMilli;
 constexpr std::uint64_t kMuteNs = 10 * kNanosPerMilli;
 
-bool has_work_above(const policy::Snapshot& view, std::int32_t priority) {
+template <class Also>
+bool any_above(const policy::Snapshot& view, std::int32_t priority, Also also) {
   return std::any_of(view.jobs.begin(), view.jobs.end(),
-                     [&](const policy::JobView& job) { return job.active && job.priority > priority; });
+                     [&](const policy::JobView& job) { return job.priority > priority && also(job); });
 }
 
 }  // namespace
@@ -26,7 +27,7 @@ void Links::mark(std::vector<policy::Snapshot>* views) {
   for (const policy::Snapshot& view : *views) {
     for (const policy::JobView& job : view.jobs) {
       Job& known = jobs_[job.id];
-      if (known.boards++ == 0) known.active = known.held = false;
+      if (known.boards++ == 0) known.active = known.held = known.below = false;
       known.active = known.active || job.active;
       known.held = known.held || job.held_from_above;
     }
@@ -37,7 +38,9 @@ void Links::mark(std::vector<policy::Snapshot>* views) {
       const auto at = jobs_.find(job.id);
       if (at == jobs_.end()) continue;
       job.takes_turns = false;
-      if (has_work_above(view, job.priority)) at->second.contested_ns = now;
+      if (any_above(view, job.priority, [](const policy::JobView&) { return true; })) at->second.below = true;
+      if (any_above(view, job.priority, [](const policy::JobView& above) { return above.active; }))
+        at->second.contested_ns = now;
     }
   }
 }
@@ -62,6 +65,11 @@ std::uint64_t Links::link(const std::vector<policy::Snapshot>& views, std::vecto
     }
   }
   return next;
+}
+
+std::uint32_t Links::gpus_of(std::uint64_t id) const {
+  const auto at = jobs_.find(id);
+  return at != jobs_.end() && at->second.below ? at->second.boards : 1;
 }
 
 }  // namespace sluice::daemon

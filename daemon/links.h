@@ -20,10 +20,13 @@ class Links {
   void mark(std::vector<policy::Snapshot>* views);
   // Adds to the boards' decisions. Returns when to look again at the latest, on the clock of now_ns().
   std::uint64_t link(const std::vector<policy::Snapshot>& views, std::vector<policy::Decision>* decisions);
+  // On how many GPUs the job has to be ready to be held for the sake of one: 1 where no job above is on any of them.
+  std::uint32_t gpus_of(std::uint64_t id) const;
 
  private:
   struct Job {
-    int boards = 0;
+    std::uint32_t boards = 0;
+    bool below = false;  // a job above is on one of its GPUs
     bool active = false;
     bool held = false;               // from above, somewhere
     std::uint64_t contested_ns = 0;  // when a job above last had work on one of its GPUs

@@ -80,6 +80,15 @@ TEST_F(LinksTest, ItLooksOftenWhileAJobAboveComesAndGoes) {
   EXPECT_EQ(look(false, kNow + 200 * kNanosPerMilli), ~std::uint64_t{0});
 }
 
+TEST_F(LinksTest, GatesAreNeededEverywhereWhileAJobAboveIsOnOneOfItsGpus) {
+  decide({job(1, 0, true, false), job(9, 100, false, false)}, {job(1, 0, false, false), job(2, 0, true, false)});
+  EXPECT_EQ(links_.gpus_of(1), 2u);
+  EXPECT_EQ(links_.gpus_of(2), 1u);
+  EXPECT_EQ(links_.gpus_of(9), 1u);
+  decide({job(1, 0, true, false), job(9, 0, true, false)}, {job(1, 0, false, false)}, kNow + 1);
+  EXPECT_EQ(links_.gpus_of(1), 1u) << "equals do not hold it";
+}
+
 TEST_F(LinksTest, ARankThatIsGoneUnlinksTheRest) {
   decide({job(1, 0, true, true)}, {job(1, 0, true, false)});
   decide({}, {job(1, 0, true, false)}, kNow + 1);

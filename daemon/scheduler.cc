@@ -67,6 +67,7 @@ void Scheduler::rescan_locked(std::uint64_t now, Reap reap) {
   for (const auto& board : boards_.all()) {
     if (reap == Reap::kAll) board::reap(board->get(), now);
     if (board->occupied()) last_occupied_ns_ = now;
+    note_gpus(*board->get());
     // The daemon lock is ours, so whoever signed here before is gone.
     if (stop_ || (*board)->daemon.load() == self_) continue;
     if (options_.quantum_ns) (*board)->quantum_ns.store(*options_.quantum_ns);
@@ -74,6 +75,15 @@ void Scheduler::rescan_locked(std::uint64_t now, Reap reap) {
     (*board)->daemon.store(self_);
   }
   next_scan_ns_ = now + kScanNs;
+}
+
+// Tells the jobs on several GPUs whether they need gates where nobody beside them could hold them.
+void Scheduler::note_gpus(board::Board& board) {
+  for (board::Job& job : board.jobs) {
+    if (job.live.load() == 0) continue;
+    const std::uint32_t gpus = links_.gpus_of(job.id.load());
+    if (job.gpus.exchange(gpus) != gpus) board.epoch.fetch_add(1);
+  }
 }
 
 // Of a settled board what was seen before, while that holds.

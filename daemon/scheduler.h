@@ -33,6 +33,7 @@ class Scheduler {
   void loop();
   enum class Reap { kSome, kAll };
   void rescan_locked(std::uint64_t now, Reap reap);
+  void note_gpus(board::Board& board);
   static policy::Snapshot look(MappedBoard& board, std::uint64_t now);
   // Runs the policies once; returns when to do so again.
   std::uint64_t decide_locked(std::uint64_t now);

@@ -227,6 +227,8 @@ void refresh(Session* session) {
     if (priority >= mine) can_be_held = true;
     if (priority < mine) can_hold = true;
   }
+  // A job above may hold it on another of its GPUs, and the daemon then here too.
+  if (board->jobs[session->job].gpus.load() > 1) contended = can_be_held = true;
   session->quantum_ns.store(board->quantum_ns.load(std::memory_order_relaxed), std::memory_order_relaxed);
   session->contended.store(contended);
   session->can_be_held.store(can_be_held);

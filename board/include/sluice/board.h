@@ -143,7 +143,7 @@ struct alignas(128) Job {
   std::atomic<std::int32_t> priority;             // higher wins; may change while the job runs (bump Board::epoch)
   std::atomic<std::uint32_t> share;               // weight among equals, at least 1
   std::atomic<std::uint32_t> min_below_permille;  // what the jobs below it get at least, of the GPU's time
-  std::atomic<std::uint32_t> gpus;                // number of GPUs the job was given
+  std::atomic<std::uint32_t> gpus;                // to be gated on, if one is held; the daemon follows it
   // Starts at 1. Unique in the directory, but the same on all boards of a job, and for all ranks of one program.
   std::atomic<std::uint64_t> id;
   std::atomic<std::uint64_t> ranks;  // the same for all ranks that one launcher started; 0: it is none
