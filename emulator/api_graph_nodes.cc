@@ -146,8 +146,9 @@ CUresult add(CUgraphNode* out, CUgraph handle, const CUgraphNode* dependencies, 
 }
 
 // The node of that type behind a handle, in the graph itself, or its twin in `exec`.
+constexpr int kAnyType = -1;
 struct Found {
-  Found(CUgraphNode handle, CUgraphNodeType type, CUgraphExec exec_handle = nullptr) {
+  Found(CUgraphNode handle, int type, CUgraphExec exec_handle = nullptr) {
     if (call.error != CUDA_SUCCESS) {
       error = call.error;
       return;
@@ -158,7 +159,8 @@ struct Found {
       const auto at = exec != nullptr ? exec->graph->copies.find(node) : decltype(exec->graph->copies.end()){};
       node = exec != nullptr && at != exec->graph->copies.end() ? at->second : nullptr;
     }
-    error = node == nullptr || node->type != type ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+    const bool fits = node != nullptr && (type == kAnyType || node->type == type);
+    error = fits ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
   }
   Call call{false};
   Node* node = nullptr;
@@ -401,17 +403,18 @@ EMU_GET_NODE(cuGraphBatchMemOpNodeGetParams, CU_GRAPH_NODE_TYPE_BATCH_MEM_OP, CU
 
 // Only what does something on the SMs or a copy engine can be switched off.
 EMU_API CUresult cuGraphNodeSetEnabled(CUgraphExec exec, CUgraphNode handle, unsigned enabled) {
-  const Node* asked = find_node(handle);
-  if (exec == nullptr || asked == nullptr || asked->type > CU_GRAPH_NODE_TYPE_MEMSET) return CUDA_ERROR_INVALID_VALUE;
-  const Found found(handle, asked->type, exec);
-  if (found.error == CUDA_SUCCESS) found.node->enabled = enabled != 0;
-  return found.error;
+  if (exec == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  const Found found(handle, kAnyType, exec);
+  if (found.error != CUDA_SUCCESS) return found.error;
+  if (found.node->type > CU_GRAPH_NODE_TYPE_MEMSET) return CUDA_ERROR_INVALID_VALUE;
+  found.node->enabled = enabled != 0;
+  return CUDA_SUCCESS;
 }
 EMU_API CUresult cuGraphNodeGetEnabled(CUgraphExec exec, CUgraphNode handle, unsigned* enabled) {
-  const Node* asked = find_node(handle);
-  if (exec == nullptr || enabled == nullptr || asked == nullptr || asked->type > CU_GRAPH_NODE_TYPE_MEMSET)
-    return CUDA_ERROR_INVALID_VALUE;
-  const Found found(handle, asked->type, exec);
-  if (found.error == CUDA_SUCCESS) *enabled = found.node->enabled ? 1 : 0;
-  return found.error;
+  if (exec == nullptr || enabled == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  const Found found(handle, kAnyType, exec);
+  if (found.error != CUDA_SUCCESS) return found.error;
+  if (found.node->type > CU_GRAPH_NODE_TYPE_MEMSET) return CUDA_ERROR_INVALID_VALUE;
+  *enabled = found.node->enabled ? 1 : 0;
+  return CUDA_SUCCESS;
 }
