@@ -13,7 +13,7 @@ namespace sluice::daemon {
 namespace {
 
 constexpr std::string_view kSuffix = ".board";
-constexpr int kLooksAScan = 64;  // at the life of processes, each a few microseconds, on all boards together
+constexpr int kLooksAScan = 32;  // at the life of processes, each a few microseconds, on all boards together
 
 std::optional<FileId> id_of(const std::string& path) {
   struct stat info;

@@ -82,6 +82,8 @@ void Scheduler::note_gpus(board::Board& board) {
   for (board::Job& job : board.jobs) {
     if (job.live.load() == 0) continue;
     const std::uint32_t gpus = links_.gpus_of(job.id.load());
+    // A rank that was killed in a hold must not keep the others: not left to the portions in which the rest is reaped.
+    if (gpus > 1) board::reap_clients(&board, static_cast<int>(&job - board.jobs), now_ns());
     if (job.gpus.exchange(gpus) != gpus) board.epoch.fetch_add(1);
   }
 }
