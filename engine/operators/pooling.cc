@@ -1,6 +1,8 @@
 // MaxPool, AveragePool and their global forms.
 #include <cmath>
+#include <iterator>
 #include <limits>
+#include <numeric>
 
 #include "operators/dispatch.h"
 #include "operators/lambda_kernel.h"
@@ -10,6 +12,8 @@
 
 namespace sluice::engine {
 namespace {
+
+constexpr int kParts = 8;  // maxima that do not wait for one another
 
 Result<Window> pool_window(const Node& node, const Dims& x) {
   auto window = window_of(node, spatial(x), node.get_ints("kernel_shape"));
@@ -164,10 +168,24 @@ Result<std::unique_ptr<Kernel>> global_kernel(KernelContext& context) {
       for (std::int64_t n = 0; n < images; ++n, x += image) {
         double sum = 0;
         A max = static_cast<A>(x[0]);
-        for (std::int64_t i = 0; i < image; ++i) {
-          const A value = static_cast<A>(x[i]);
-          sum += static_cast<double>(value);
-          max = value > max || is_nan(value) ? value : max;
+        if constexpr (average) {
+          for (std::int64_t i = 0; i < image; ++i) {
+            sum += static_cast<double>(static_cast<A>(x[i]));
+          }
+        } else {
+          const auto larger = [](A a, A b) { return b > a || is_nan(b) ? b : a; };
+          A parts[kParts];
+          std::fill_n(parts, kParts, max);
+          std::int64_t i = 0;
+          for (; i + kParts <= image; i += kParts) {
+            for (int part = 0; part < kParts; ++part) {
+              parts[part] = larger(parts[part], static_cast<A>(x[i + part]));
+            }
+          }
+          for (; i < image; ++i) {
+            max = larger(max, static_cast<A>(x[i]));
+          }
+          max = std::accumulate(std::begin(parts), std::end(parts), max, larger);
         }
         y[n] = static_cast<T>(average ? static_cast<A>(sum / static_cast<double>(image)) : max);
       }

@@ -86,6 +86,7 @@ Status fold_affine(Rewriter& rewriter, int index, int last, const std::vector<do
       return scaled.status();
     }
     made.inputs[1] = graph.add_constant(weights_name, std::move(*scaled));
+    weights.drop_pages();  // in most models nobody reads them again; in others they come back
   }
   values.assign(scale.size(), 0.0);
   if (made.has_input(2)) {
