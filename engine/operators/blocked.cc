@@ -1,13 +1,12 @@
 // What the pass `layout` makes for devices that keep eight channels side by side: a tensor [N, C, H, W] becomes
 // [N, C / 8, H, W, 8]. Operators that do not care which element is which take such tensors as they are.
 //
-// Block, Unblock              from one layout to the other; the results named ...View, where H and W are 1, cost
-// nothing BlockedConv                 FusedConv with pads given; X blocked, or with few channels as it is; R and Y
-// blocked;
-//                             group 1, or as many as channels in and out; winograd 1: by that algorithm
-// BlockedPool                 MaxPool ("max"), AveragePool ("average", padding counted where count_include_pad is 1)
-// BlockedGlobalAverage        [N, C / 8, H, W, 8] to [N, C, 1, 1]
-// BlockedResize               nearest, by whole factors
+// - Block, Unblock: from one layout to the other; those named ...View, where H and W are 1, cost nothing.
+// - BlockedConv: FusedConv with pads given; X blocked, or with few channels as it is; R and Y blocked; group 1, or as
+//   many as channels in and out; winograd 1: by that algorithm.
+// - BlockedPool: MaxPool ("max"), AveragePool ("average", padding counted where count_include_pad is 1).
+// - BlockedGlobalAverage: [N, C / 8, H, W, 8] to [N, C, 1, 1].
+// - BlockedResize: nearest, by whole factors.
 #include <cstring>
 
 #include "operators/activation.h"
@@ -101,7 +100,8 @@ void register_blocked(Registry& registry) {
   add("BlockView", "X:T", "", infer_block, copy_kernel, true);
   add("UnblockView", "X:T", "", infer_unblock, copy_kernel, true);
   add("BlockedConv", "X:T, W:T, B:T?, R:T?",
-      "strides:ints!, pads:ints!, dilations:ints!, group:int, winograd:int, output:ints!, activation:string, activation_alpha:float, "
+      "strides:ints!, pads:ints!, dilations:ints!, group:int, winograd:int, output:ints!, activation:string, "
+      "activation_alpha:float, "
       "activation_beta:float",
       infer_window, nullptr, false, check_activation);
   add("BlockedPool", "X:T",
