@@ -168,7 +168,7 @@ class ServerTest : public testing::Test {
   }
   void TearDown() override { stop(); }
 
-  static void echo(const Json& message, Server::Reply reply) { reply({{"got", message["op"]}}); }
+  static void echo(const Json& message, uid_t, Server::Reply reply) { reply({{"got", message["op"]}}); }
 
   // Sends raw bytes and returns all that comes back until the server closes.
   std::string converse(const std::string& bytes, bool close_writing) {
