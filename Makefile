@@ -44,7 +44,7 @@ lint: build/build.ninja .deps/test.stamp .deps/lint.stamp ## formatting, clang-t
 format: .deps/lint.stamp ## bring all C++ files into the house style
 	@git ls-files -z -- '*.h' '*.cc' '*.c' '*.cu' | xargs -0 clang-format-14 -i
 
-asan: .deps/build.stamp .deps/test.stamp ## all tests under AddressSanitizer and UBSan
+asan: .deps/build.stamp .deps/test.stamp .deps/lint.stamp ## all tests under AddressSanitizer and UBSan
 	@cmake --preset asan
 	@cmake --build --preset asan -j $(JOBS)
 	@ctest --preset asan -j $(JOBS)

@@ -29,8 +29,11 @@ target_compile_options(sluice_flags INTERFACE
   $<$<COMPILE_LANGUAGE:C,CXX>:-Werror -fvisibility=hidden>
   $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CXX_COMPILER_ID:Clang>>:-Wthread-safety>)
 if(SLUICE_SANITIZE)
-  target_compile_options(sluice_flags INTERFACE $<$<COMPILE_LANGUAGE:C,CXX>:-fsanitize=${SLUICE_SANITIZE} -fno-omit-frame-pointer -g>
-    $<$<COMPILE_LANGUAGE:C,CXX>:-fno-sanitize-recover=all>)
+  target_compile_options(sluice_flags INTERFACE $<$<COMPILE_LANGUAGE:C,CXX>:-fsanitize=${SLUICE_SANITIZE} -fno-omit-frame-pointer>
+    $<$<COMPILE_LANGUAGE:C,CXX>:-fno-sanitize-recover=all>
+    # NVML and the driver are opened at run time; what we declare of them has our types, which are ABI-compatible.
+    $<$<CXX_COMPILER_ID:Clang>:-fno-sanitize=function>)
+  target_compile_definitions(sluice_flags INTERFACE SLUICE_SANITIZED)
   target_link_options(sluice_flags INTERFACE -fsanitize=${SLUICE_SANITIZE})
 endif()
 if(SLUICE_FUZZERS)  # the code under test counts its branches, or the fuzzer would search blindly
@@ -53,6 +56,13 @@ function(sluice_room name)
   set_target_properties(sluice_${name} PROPERTIES VERIFY_INTERFACE_HEADER_SETS ON)
 endfunction()
 
+# What almost every test includes, precompiled once for all of them; it only saves time.
+if(SLUICE_TESTS)
+  add_executable(sluice_test_headers EXCLUDE_FROM_ALL "${CMAKE_CURRENT_LIST_DIR}/test_headers.cc")
+  target_link_libraries(sluice_test_headers PRIVATE sluice_flags GTest::gtest GTest::gmock GTest::gtest_main)
+  target_precompile_headers(sluice_test_headers PRIVATE <gmock/gmock.h> <gtest/gtest.h>)
+endif()
+
 # sluice_test(board_test SOURCES board_test.cc DEPS sluice_board [LABELS concurrent])
 # The label `concurrent` puts a test into the TSan run, and its program into the target `concurrent_tests`.
 add_custom_target(concurrent_tests)
@@ -66,6 +76,12 @@ function(sluice_test name)
   endif()
   add_executable(${name} ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE sluice_flags ${ARG_DEPS} GTest::gtest GTest::gmock GTest::gtest_main)
+  target_precompile_headers(${name} REUSE_FROM sluice_test_headers)
+  foreach(source IN LISTS ARG_SOURCES)
+    if(source MATCHES "\\.c$")
+      set_source_files_properties(${source} PROPERTIES SKIP_PRECOMPILE_HEADERS ON)
+    endif()
+  endforeach()
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/tests")
   if("concurrent" IN_LIST ARG_LABELS)
     add_dependencies(concurrent_tests ${name})

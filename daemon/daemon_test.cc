@@ -27,7 +27,7 @@ using testing::HasSubstr;
 
 constexpr std::uint64_t kLong = 60 * kNanosPerSecond;  // only a failing test waits so long
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#ifdef SLUICE_SANITIZED
 constexpr bool kSanitized = true;
 #else
 constexpr bool kSanitized = false;

@@ -2,10 +2,10 @@
 // whether they may be called.
 #pragma once
 
-#ifdef __clang__  // the fuzzers' compiler, and clang-tidy's
+#ifdef __clang__  // the compiler of the ASan build, and clang-tidy's
 #define SLUICE_AVX2_BEGIN _Pragma("clang attribute push(__attribute__((target(\"avx2,fma\"))), apply_to = function)")
 #define SLUICE_AVX2_END _Pragma("clang attribute pop")
-#elif defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)  // not to be fast, and O3 would take minutes
+#elif defined(SLUICE_SANITIZED)  // not to be fast, and O3 would take minutes
 #define SLUICE_AVX2_BEGIN _Pragma("GCC push_options") _Pragma("GCC target(\"avx2,fma\")")
 #define SLUICE_AVX2_END _Pragma("GCC pop_options")
 #else

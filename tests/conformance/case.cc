@@ -21,7 +21,7 @@ using engine::Dims;
 using engine::DType;
 
 constexpr rlim_t kCpuSeconds = 60;
-constexpr rlim_t kMemoryBytes = 8ull << 30;
+[[maybe_unused]] constexpr rlim_t kMemoryBytes = 8ull << 30;
 constexpr int kWallMilliseconds = 120'000;
 
 struct Data {
@@ -192,7 +192,7 @@ Outcome run_case_apart(const std::filesystem::path& folder, const engine::Option
   if (child == 0) {
     const rlimit cpu{kCpuSeconds, kCpuSeconds};
     setrlimit(RLIMIT_CPU, &cpu);
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // whose shadow memory alone is larger
+#ifndef SLUICE_SANITIZED  // whose shadow memory alone is larger
     const rlimit memory{kMemoryBytes, kMemoryBytes};
     setrlimit(RLIMIT_AS, &memory);
 #endif

@@ -5,15 +5,6 @@
 // Off under sanitizers, whose own versions of these functions must be called.
 #pragma once
 
-#if defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) || __has_feature(memory_sanitizer)
-#define SLUICE_SANITIZED 1
-#endif
-#endif
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define SLUICE_SANITIZED 1
-#endif
-
 #if defined(__GLIBC__) || __has_include(<gnu/libc-version.h>)
 #if !defined(SLUICE_SANITIZED) && (defined(__x86_64__) || defined(__aarch64__))
 
