@@ -27,7 +27,7 @@ struct StreamState;
 
 // Submissions between two gates of a captured stream; 0: none. SLUICE_GRAPH_SPACING, or what was measured.
 std::uint32_t graph_spacing();
-inline constexpr std::uint32_t kGraphSpacing = 4;  // "gates inside a captured graph, every 4 nodes": p99 1.02
+inline constexpr std::uint32_t kGraphSpacing = 16;  // docs/adr/0013 has what 4, 8 and 16 cost
 
 // ---- capture
 

@@ -98,7 +98,7 @@ class Graphs(SurviveTest):
     def test_gates_inside(self):
         graphs, report, _ = self.report_of()
         self.assertEqual(graphs, [1, 0, None])
-        self.assertEqual(report["gates"], 9)  # 40 kernels, one before every fourth but the first
+        self.assertEqual(report["gates"], 2)  # 40 kernels, one before every sixteenth but the first
 
     def test_another_spacing(self):
         graphs, report, _ = self.report_of(spacing="10")
@@ -116,7 +116,7 @@ class Graphs(SurviveTest):
     def test_a_spacing_that_is_none(self):
         graphs, _, said = self.report_of(spacing="few")
         self.assertEqual(graphs, [1, 0, None])
-        self.assertIn("SLUICE_GRAPH_SPACING is 'few'; it takes a number from 0 to 100000; 4 is used", said)
+        self.assertIn("SLUICE_GRAPH_SPACING is 'few'; it takes a number from 0 to 100000; 16 is used", said)
 
 
 class BrokenBoard(SurviveTest):
