@@ -68,6 +68,9 @@ class Bench:
         except subprocess.TimeoutExpired:
             end_group(process)
             raise Failure(f"still running after {self._options.timeout:g} s") from None
+        except BaseException:  # told to end: nothing of ours runs on
+            end_group(process)
+            raise
         found = None
         if os.path.exists(report):
             with open(report, encoding="utf-8") as file:
@@ -127,6 +130,7 @@ def main():
     parser.add_argument("--list", action="store_true", help="print the programs and end")
     parser.add_argument("--json", action="store_true", help="print the results as JSON")
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that what runs is ended first
 
     programs = {path.stem: path for path in sorted(options.programs.glob("*.py")) if path.stem not in HELPERS}
     if options.only:

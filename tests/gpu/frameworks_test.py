@@ -12,7 +12,7 @@ BUILD = pathlib.Path(sys.argv.pop(1)).resolve()
 LATENCY = str(BUILD / "bin" / "example_latency")
 
 WORK = f"""import subprocess
-subprocess.run([{LATENCY!r}, "--requests", "200", "--rate", "2000", "--work-us", "500", "--check"],
+subprocess.run([{LATENCY!r}, "--requests", "1000", "--rate", "2000", "--work-us", "500", "--check"],
                check=True, stdout=subprocess.DEVNULL)
 """
 PROGRAMS = {
@@ -22,9 +22,12 @@ PROGRAMS = {
     "fails": "import sys\nsys.exit('broken')\n",
     "lacks": "import sys\nsys.exit(77)\n",
 }
-BUSY = f"""import subprocess, sys
+BUSY = f"""import os, subprocess, sys, time
+answered = __file__ + ".latency"
 busy = subprocess.Popen([{LATENCY!r}, "--rate", "500", "--work-us", "1000", "--requests", "1000000"],
-                        stdout=subprocess.DEVNULL)
+                        stdout=subprocess.DEVNULL, env=dict(os.environ, SLUICE_LATENCY_FILE=answered))
+while not (os.path.exists(answered) and os.path.getsize(answered)):
+    time.sleep(0.01)
 print("busy", flush=True)
 sys.exit(busy.wait())
 """
