@@ -2,6 +2,7 @@
 import os
 import shutil
 import subprocess
+import unittest
 
 from release_support import ROOT, ReleaseTest, call
 
@@ -91,6 +92,46 @@ class Install(ReleaseTest):
         self.assertIn(f"kept, since it was changed: {changed}", done.stdout)
         self.assertEqual(["share/zsh/site-functions/_sluice"],
                          [path for path, text in snapshot(self.prefix).items() if text is not None])
+
+    def test_after_a_broken_off_upgrade_all_goes_but_what_was_changed(self):
+        self.installed()
+        changed = self.prefix / "share/zsh/site-functions/_sluice"
+        changed.write_text("mine")
+        manifest = self.prefix / "lib/sluice/files.sha256"
+        # Every path twice, with the checksum of a release that never came to be.
+        manifest.write_text(manifest.read_text() + "".join("0" * 64 + line[64:] for line in manifest.read_text().splitlines(True)))
+        done = self.install("--uninstall", "--prefix", self.prefix)
+        self.assertEqual(0, done.returncode, done.stderr)
+        self.assertEqual(1, done.stdout.count("kept, since it was changed"), done.stdout)
+        self.assertEqual(["share/zsh/site-functions/_sluice"],
+                         [path for path, text in snapshot(self.prefix).items() if text is not None])
+
+    def test_nothing_outside_the_prefix_is_touched(self):
+        self.installed()
+        victim = self.folder / "x"
+        victim.write_text("")
+        manifest = self.prefix / "lib/sluice/files.sha256"
+        good = manifest.read_text()
+        empty = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855  "
+        for line in (empty + "../x", empty + str(victim), empty + "lib/.\0./../x", "../x"):
+            manifest.write_text(f"{good}{line}\n")
+            for args in (["--uninstall"], []):
+                done = self.install("--prefix", self.prefix, *args)
+                self.assertEqual(1, done.returncode, line)
+                self.assertIn(str(manifest), done.stderr)
+            self.assertTrue(victim.exists())
+        manifest.write_text(good)
+        # Where an older installer would have written through a link.
+        (self.prefix / "lib/sluice/files.sha256.new").symlink_to(victim)
+        self.installed()
+        self.assertEqual("", victim.read_text())
+
+    @unittest.skipUnless(os.geteuid() == 0, "needs root, to give a file away")
+    def test_root_does_not_believe_anothers_list(self):
+        self.installed()
+        os.chown(self.prefix / "lib/sluice/files.sha256", 12345, 12345)
+        self.refused(1, "is not root's", "--uninstall", "--prefix", self.prefix)
+        self.refused(1, "is not root's", "--prefix", self.prefix)
 
     def test_damage_is_found(self):
         copy = self.folder / self.tarball.name
