@@ -72,7 +72,7 @@ TEST_F(SpecializeTest, ADimensionOfZeroHidesNoneThatIsHuge) {
   const ValueId x = input("x", DType::kFloat, {0, 1});
   graph_.outputs = {node("Tile", {x, ints({1, 1 << 24})})};
   ASSERT_TRUE(bind_schemas(graph_).ok());
-  EXPECT_EQ(specialize(graph_, 1 << 20).code(), Code::kResourceExhausted);
+  EXPECT_NE(std::string(specialize(graph_, 1 << 20).message()).find("over the limit of memory"), std::string::npos);
 }
 
 TEST_F(SpecializeTest, FoldingConstantsKeepsWhatWouldGrow) {
