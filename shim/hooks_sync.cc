@@ -261,7 +261,7 @@ WRAP_END(cuStreamEndCapture_ptsz, true)
 WRAP_STREAM_END(cuStreamDestroy)
 WRAP_STREAM_END(cuStreamDestroy_v2)
 void context_ended(CUcontext context, CUresult result) {
-  forget_addresses(context);
+  forget_addresses();
   if (result == CUDA_SUCCESS) context_gone(context);
 }
 #define WRAP_CONTEXT_END(symbol) \

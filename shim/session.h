@@ -108,9 +108,9 @@ void forget_stream(CUstream handle);
 // A context is about to go: its streams and samples with it. Null: every context.
 void forget_context(CUcontext context);
 void forget_context_locked(CUcontext context);  // REQUIRES: driver_lock held
-// Memory may no longer be registered: register it again before it is used next.
-// Null: the context that goes may be any.
-void forget_addresses(CUcontext context);
+// Memory may no longer be registered: register it again before it is used next. Where it still is, the driver says so
+// then, and the context in which it was registered remains known.
+void forget_addresses();
 // Removes a state from the table, its work counted as done. REQUIRES: driver_lock held.
 void forget(StreamState* stream);
 // Whether it is the default stream of a thread that has ended; the driver gives it up with the thread.

@@ -38,6 +38,7 @@ struct GraphApi {
     get(&event_wait, "cuStreamWaitEvent");
     get(&context_create, "cuCtxCreate_v4");
     get(&context_destroy, "cuCtxDestroy_v2");
+    get(&primary_release, "cuDevicePrimaryCtxRelease_v2");
   }
   decltype(&::cuStreamBeginCapture) begin;
   decltype(&::cuStreamBeginCaptureToGraph) begin_to_graph;
@@ -59,6 +60,7 @@ struct GraphApi {
   decltype(&::cuStreamWaitEvent) event_wait;
   decltype(&::cuCtxCreate) context_create;
   decltype(&::cuCtxDestroy) context_destroy;
+  decltype(&::cuDevicePrimaryCtxRelease) primary_release;
 };
 
 class ShimGraphTest : public ShimTest {
@@ -382,6 +384,15 @@ TEST_F(ShimGraphTest, ClonesAndChildrenKeepTheirGates) {
   thaw();
   EXPECT_EQ(shim().synchronize(stream()), CUDA_SUCCESS);
   EXPECT_EQ(now(word), 21u * kEvery);
+}
+
+// The driver refuses both; what the gates wait for was all the while registered where it had been.
+TEST_F(ShimGraphTest, AContextThatDoesNotEndKeepsItsGates) {
+  const CUdeviceptr word = word_of(0);
+  EXPECT_EQ(graphs().context_destroy(context()), CUDA_ERROR_INVALID_CONTEXT) << "a primary one";
+  EXPECT_EQ(gates(captured([&] { adds(3 * kEvery, word); })), 2);
+  EXPECT_EQ(graphs().primary_release(99), CUDA_ERROR_INVALID_DEVICE);
+  EXPECT_EQ(gates(captured([&] { adds(3 * kEvery, word); })), 2);
 }
 
 // What gates wait for was registered in the test's own context: it may outlive another one's graphs, not the reverse.

@@ -194,11 +194,8 @@ void forget_stream(CUstream handle) {
   forget(stream);
 }
 
-void forget_addresses(CUcontext context) {
-  for (int i = 0; Session* session = session_at(i); ++i) {
-    session->gate_address.store(0);
-    if (context == nullptr || session->registered_in.load() == context) session->registered_in.store(nullptr);
-  }
+void forget_addresses() {
+  for (int i = 0; Session* session = session_at(i); ++i) session->gate_address.store(0);
 }
 
 void forget_context(CUcontext context) {
@@ -209,7 +206,7 @@ void forget_context(CUcontext context) {
 void forget_context_locked(CUcontext context) {
   drop_samples(context);
   forget_takeover(context);
-  forget_addresses(context);
+  forget_addresses();
   for (int i = 0; i < used.load(); ++i) {
     if (streams[i].key.load() != 0 && (context == nullptr || streams[i].context == context)) forget(&streams[i]);
   }
