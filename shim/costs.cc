@@ -17,6 +17,8 @@ struct Sample {
   CUevent stop;
   Cost* cost;
   Session* session;
+  bool has_gates;       // inside of what it times
+  std::uint64_t holds;  // of this process's when it began
 };
 
 namespace {
@@ -61,7 +63,7 @@ Cost* find_cost(const Work& work) {
   return overflow_cost();
 }
 
-Sample* begin_sample(Session* session, StreamState* stream, Cost* cost) {
+Sample* begin_sample(Session* session, StreamState* stream, Cost* cost, bool has_gates) {
   if (cost == &overflow || real.event_create == nullptr || real.event_elapsed == nullptr) return nullptr;
   Sample* found = nullptr;
   {
@@ -88,6 +90,8 @@ Sample* begin_sample(Session* session, StreamState* stream, Cost* cost) {
   if (found == nullptr) return nullptr;
   found->cost = cost;
   found->session = session;
+  found->has_gates = has_gates;
+  found->holds = session->self->counters.holds.load();
   if (real.event_record(found->start, stream->handle) != CUDA_SUCCESS) {
     found->state.store(Sample::kIdle, std::memory_order_release);
     return nullptr;
@@ -100,6 +104,16 @@ void end_sample(Sample* sample, StreamState* stream) {
   sample->state.store(good ? Sample::kPending : Sample::kIdle, std::memory_order_release);
 }
 
+namespace {
+
+// Whether it may have stood at a gate inside: then it tells how long others had the GPU.
+bool was_held(const Sample& sample) {
+  const board::Client& self = *sample.session->self;
+  return sample.has_gates && (self.gate.load() != 0 || self.counters.holds.load() != sample.holds);
+}
+
+}  // namespace
+
 void collect_samples() {
   for (Sample& sample : samples) {
     if (sample.state.load(std::memory_order_acquire) != Sample::kPending) continue;
@@ -108,7 +122,7 @@ void collect_samples() {
     const CUresult result = real.event_elapsed(&ms, sample.start, sample.stop);
     if (result == CUDA_ERROR_NOT_READY) continue;
     Cost& cost = *sample.cost;
-    if (result == CUDA_SUCCESS && ms >= 0 && ms < 4000) {
+    if (result == CUDA_SUCCESS && ms >= 0 && ms < 4000 && !was_held(sample)) {
       const std::uint32_t ns = static_cast<std::uint32_t>(static_cast<double>(ms) * 1e6);
       const std::uint32_t old = cost.estimate.load(std::memory_order_relaxed);
       if (cost.samples.fetch_add(1, std::memory_order_relaxed) == 0) {

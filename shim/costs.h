@@ -45,9 +45,10 @@ Cost* find_cost(const Work& work);
 inline bool wants_sample(std::uint64_t n) { return (n >= 1 && n <= 3) || (n & 63) == 63; }
 
 // Starts timing on a stream of the current context; null if no pair of events is free. end_sample closes it.
+// `has_gates`: the work can be held midway, and a sample of that says nothing.
 // REQUIRES: the stream is not capturing.
 struct Sample;
-Sample* begin_sample(Session* session, StreamState* stream, Cost* cost);
+Sample* begin_sample(Session* session, StreamState* stream, Cost* cost, bool has_gates);
 void end_sample(Sample* sample, StreamState* stream);
 
 // Reads the samples that are done and updates their costs. Called by the marker thread, which may block in the driver.

@@ -99,7 +99,7 @@ class Submission {
     if (facts.gates != 0) gated_inside(stream, piece);
     if (gated) counters.gated.fetch_add(1, std::memory_order_relaxed);
     if (waits) await_stream(stream);
-    if (wants_sample(n)) sample_ = begin_sample(session, stream, cost);
+    if (wants_sample(n)) sample_ = begin_sample(session, stream, cost, facts.gates != 0);
   }
 
   // After the driver's call.
