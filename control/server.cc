@@ -145,15 +145,14 @@ class Connection : public std::enable_shared_from_this<Connection> {
 Status Server::Impl::open(const std::string& runtime_dir) {
   const SocketPath path(runtime_dir);
   unlink(path.text().c_str());
+  if (!sharing_of(runtime_dir.c_str(), &sharing_).ok()) sharing_ = {geteuid()};
   Error error;
   acceptor_.open(Local(), error);
+  // Not chmod afterwards: a member may have put a link in its place by then. The group is the directory's.
+  const mode_t before = umask(0777 & ~sharing_.file_mode());
   if (!error) acceptor_.bind(Local::endpoint(path.text()), error);
-  if (!sharing_of(runtime_dir.c_str(), &sharing_).ok()) sharing_ = {geteuid()};
-  const bool foreign_group =
-      sharing_.by_group && lchown(path.text().c_str(), static_cast<uid_t>(-1), sharing_.group) != 0;
-  if (!error && (foreign_group || chmod(path.text().c_str(), sharing_.file_mode()) != 0 ||
-                 lstat(path.text().c_str(), &socket_) != 0))
-    error.assign(errno, boost::system::system_category());
+  umask(before);
+  if (!error && lstat(path.text().c_str(), &socket_) != 0) error.assign(errno, boost::system::system_category());
   if (!error) acceptor_.listen(Local::acceptor::max_listen_connections, error);
   if (error) {
     const Code code = error == boost::system::errc::no_such_file_or_directory ? Code::kNotFound
