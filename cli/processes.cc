@@ -48,16 +48,6 @@ std::vector<pid_t> all_pids() {
   return pids;
 }
 
-pid_t parent_of(pid_t pid) {
-  const std::string stat = read_all(proc_path(pid, "stat"));
-  const std::size_t name_end = stat.rfind(')');  // the name may hold anything
-  char state;
-  int parent = 0;
-  if (name_end == std::string::npos || std::sscanf(stat.c_str() + name_end + 1, " %c %d", &state, &parent) != 2)
-    return 0;
-  return parent;
-}
-
 std::optional<std::string> variable_of(pid_t pid, const std::string& name) {
   const std::string all = read_all(proc_path(pid, "environ"));
   for (std::size_t at = 0; at < all.size();) {
@@ -86,6 +76,23 @@ std::uint64_t start_ns(ProcessIdentity identity) {
 }
 
 }  // namespace
+
+pid_t parent_of(pid_t pid) {
+  const std::string stat = read_all(proc_path(pid, "stat"));
+  const std::size_t name_end = stat.rfind(')');  // the name may hold anything
+  char state;
+  int parent = 0;
+  if (name_end == std::string::npos || std::sscanf(stat.c_str() + name_end + 1, " %c %d", &state, &parent) != 2)
+    return 0;
+  return parent;
+}
+
+std::string program_of(pid_t pid) {
+  const std::string path = link_target(proc_path(pid, "exe"));
+  const std::string name = path.substr(path.rfind('/') + 1);
+  const std::size_t replaced = name.rfind(" (deleted)");  // by an upgrade
+  return name.substr(0, replaced);
+}
 
 std::vector<pid_t> process_tree(pid_t root) {
   std::multimap<pid_t, pid_t> children;

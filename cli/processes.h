@@ -24,5 +24,8 @@ std::vector<ProcessIdentity> processes_of_job(std::uint64_t id, pid_t child, std
 std::string why_unseen(pid_t pid, const std::string& shim_dir);
 
 std::string process_name(pid_t pid);  // "" when it is gone
+pid_t parent_of(pid_t pid);           // 0 when it is gone
+// The file name of its executable, which no process can choose for another; "" when it is gone or not ours to read.
+std::string program_of(pid_t pid);
 
 }  // namespace sluice::cli

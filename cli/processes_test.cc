@@ -53,6 +53,14 @@ TEST(Processes, TreeHoldsTheDescendants) {
   EXPECT_THAT(process_tree(child.pid()), Not(Contains(getpid())));
 }
 
+TEST(Processes, WhatTheKernelSaysOfOne) {
+  const Running child({"sleep", "1000"}, Environment::of_this_process());
+  EXPECT_EQ(parent_of(child.pid()), getpid());
+  EXPECT_EQ(parent_of(0), 0);
+  EXPECT_EQ(program_of(getpid()), "cli_test");
+  EXPECT_EQ(program_of(0), "");
+}
+
 TEST(Processes, JobIsFoundByItsEnvironmentToo) {
   const std::uint64_t before = now_ns();
   const Running child({"sleep", "1000"}, of_job("987654321"));

@@ -34,7 +34,6 @@ std::map<std::uint64_t, BoardJob> jobs_on(const Boards& boards) {
       const auto [at, is_new] = jobs.emplace(job.id, job);
       if (is_new) continue;
       BoardJob& known = at->second;
-      known.clients.insert(known.clients.end(), job.clients.begin(), job.clients.end());
       if (job.run != known.run && job.run != 0) known.other_runs.push_back(job.run);
       known.started_ns = std::min(known.started_ns, job.started_ns);
     }
@@ -42,13 +41,26 @@ std::map<std::uint64_t, BoardJob> jobs_on(const Boards& boards) {
   return jobs;
 }
 
+// Every member of a group can write the boards: what stands there is believed only where the kernel says the same.
+bool is_run_of(ProcessIdentity process, const BoardJob& job) {
+  uid_t user = 0;
+  if (!user_of(process, &user) || program_of(pid_of(process)) != "sluice") return false;
+  return user == (geteuid() == 0 ? job.user.value_or(0) : geteuid());
+}
+
+BoardJob with_its_own_runs(BoardJob job) {
+  std::vector<ProcessIdentity>& others = job.other_runs;
+  others.erase(std::remove_if(others.begin(), others.end(), [&](ProcessIdentity run) { return !is_run_of(run, job); }),
+               others.end());
+  if (!is_run_of(job.run, job)) job.run = 0;
+  return job;
+}
+
+// Not the clients that the board names: those that are the job's descend from its command or have its number.
 std::vector<ProcessIdentity> alive_of(const BoardJob& job) {
   // Without its parent the child is gone or adopted, and its pid may be another's by now.
-  const pid_t child = is_alive(job.run) ? job.child : 0;
-  std::vector<ProcessIdentity> processes = processes_of_job(job.id, child, job.started_ns);
-  processes.insert(processes.end(), job.clients.begin(), job.clients.end());
-  std::sort(processes.begin(), processes.end());
-  processes.erase(std::unique(processes.begin(), processes.end()), processes.end());
+  const bool has_child = is_alive(job.run) && job.child > 0 && parent_of(job.child) == pid_of(job.run);
+  std::vector<ProcessIdentity> processes = processes_of_job(job.id, has_child ? job.child : 0, job.started_ns);
   processes.erase(std::remove_if(processes.begin(), processes.end(), [](ProcessIdentity p) { return !is_alive(p); }),
                   processes.end());
   return processes;
@@ -139,11 +151,11 @@ int stop_verb(std::vector<std::string> args) {
                                         name.c_str(), user_name(*found->second.user).c_str()));
     }
     if (std::none_of(chosen.begin(), chosen.end(), [&](const BoardJob& job) { return job.id == id; }))
-      chosen.push_back(found->second);
+      chosen.push_back(with_its_own_runs(found->second));
   }
   if (all) {
     for (const auto& [id, job] : known) {
-      if (job.user == geteuid()) chosen.push_back(job);
+      if (job.user == geteuid()) chosen.push_back(with_its_own_runs(job));
     }
   }
 
