@@ -19,6 +19,7 @@ struct Capturing {
   std::atomic<cuuint64_t> id;
   std::atomic<std::uint32_t> whole;  // 1 + enum Whole; 0: it gets gates
   std::atomic<std::uint32_t> gates;
+  std::atomic<CUcontext> context;  // of the stream where it began
 };
 struct Captured {
   std::atomic<CUgraph> graph;
@@ -234,6 +235,7 @@ void capture_began(StreamState* stream, bool into_graph) {
   Capturing& entry = entry_of(capturing, id);
   entry.whole.store(whole);
   entry.gates.store(0);
+  entry.context.store(stream->context.load());
   entry.id.store(id);
 }
 
@@ -260,6 +262,7 @@ void CapturedSubmission::begin(StreamState* stream, cuda_abi::Kind kind, bool ov
   const cuuint64_t id = capture_id(*stream);
   Capturing* entry = id != 0 ? capture_of(id) : nullptr;
   if (entry == nullptr || entry->whole.load() != 0) return;
+  if (stream->context.load() != entry->context.load()) return;  // the gate word may not outlive the graph there
   const Session* session = stream->session;
   if (stream->captured_by.exchange(id) != id) stream->captured_since.store(0);
   since_ = stream->captured_since.fetch_add(1);

@@ -408,6 +408,22 @@ TEST_F(ShimGraphTest, OnlyTheContextOfTheGateWordHasThem) {
   adds(3 * kEvery, word, there);
   EXPECT_EQ(graphs().end(there, &graph), CUDA_SUCCESS);
   EXPECT_EQ(gates(graph), 0);
+  CUevent fork = nullptr, join = nullptr;
+  ASSERT_EQ(shim().event_create(&join, CU_EVENT_DISABLE_TIMING), CUDA_SUCCESS);
+  ASSERT_EQ(shim().set_current(context()), CUDA_SUCCESS);
+  ASSERT_EQ(shim().event_create(&fork, CU_EVENT_DISABLE_TIMING), CUDA_SUCCESS);
+  graph = captured([&] {
+    EXPECT_EQ(shim().event_record(fork, stream()), CUDA_SUCCESS);
+    EXPECT_EQ(shim().set_current(second), CUDA_SUCCESS);
+    EXPECT_EQ(graphs().event_wait(there, fork, 0), CUDA_SUCCESS);
+    adds(3 * kEvery, word, there);
+    EXPECT_EQ(shim().event_record(join, there), CUDA_SUCCESS);
+    EXPECT_EQ(shim().set_current(context()), CUDA_SUCCESS);
+    EXPECT_EQ(graphs().event_wait(stream(), join, 0), CUDA_SUCCESS);
+    adds(3 * kEvery, word);
+  });
+  EXPECT_EQ(gates(graph), 2) << "a branch of another context has none";
+  EXPECT_EQ(shim().set_current(second), CUDA_SUCCESS);
   EXPECT_EQ(graphs().context_destroy(second), CUDA_SUCCESS);
   ASSERT_EQ(shim().set_current(context()), CUDA_SUCCESS);
   EXPECT_EQ(graphs().launch(exec, stream()), CUDA_SUCCESS) << "the word is still there";
