@@ -3,6 +3,8 @@
 #include <cstdio>
 #include <map>
 
+#include "output.h"
+
 namespace sluice::cli {
 namespace {
 
@@ -56,7 +58,7 @@ bool takes_value(const CLI::Option& option) { return option.get_items_expected_m
 void print_suggestions(const std::vector<Suggestion>& suggestions, const std::string& begun) {
   for (const Suggestion& suggestion : suggestions) {
     if (suggestion.word.compare(0, begun.size(), begun) == 0)
-      std::printf("%s\t%s\n", suggestion.word.c_str(), suggestion.meaning.c_str());
+      std::printf("%s\t%s\n", printable(suggestion.word).c_str(), printable(suggestion.meaning).c_str());
   }
 }
 

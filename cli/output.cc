@@ -14,14 +14,13 @@ std::size_t width_of(const std::string& text) {
       std::count_if(text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }));
 }
 
-// A control character of a job's or process's name or command must not reach the terminal.
+}  // namespace
+
 std::string printable(std::string text) {
   std::replace_if(
       text.begin(), text.end(), [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; }, '?');
   return text;
 }
-
-}  // namespace
 
 void say(const std::string& text) {
   const std::string line = printable("sluice: " + text) + '\n';

@@ -9,6 +9,9 @@
 
 namespace sluice::cli {
 
+// With control characters shown as ?: other people's names and commands must not reach the terminal as they are.
+std::string printable(std::string text);
+
 // "sluice: TEXT" on standard error.
 void say(const std::string& text);
 

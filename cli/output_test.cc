@@ -5,6 +5,11 @@
 namespace sluice::cli {
 namespace {
 
+TEST(Output, WhatWouldSteerTheTerminalIsShownAsAQuestionMark) {
+  EXPECT_EQ(printable("\033[2Jjob\tx\n\x7f"), "?[2Jjob?x??");
+  EXPECT_EQ(printable("naïve job"), "naïve job");
+}
+
 TEST(Table, ColumnsAreAlignedAndLinesHaveNoTrailingBlanks) {
   Table table({{"JOB", Table::Align::kRight},
                {"NAME", Table::Align::kLeft},

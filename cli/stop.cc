@@ -171,7 +171,7 @@ int stop_verb(std::vector<std::string> args) {
   } else {
     if (done.empty()) std::printf("no jobs\n");
     for (const nlohmann::json& job : done) {
-      std::printf("job %s (%s): %s\n", job["id"].dump().c_str(), job["name"].get<std::string>().c_str(),
+      std::printf("job %s (%s): %s\n", job["id"].dump().c_str(), printable(job["name"].get<std::string>()).c_str(),
                   job["result"].get<std::string>().c_str());
     }
   }
