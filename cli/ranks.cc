@@ -30,6 +30,12 @@ int number(const Environment& environment, const char* name) {
   return std::atoi(environment.get(name).value_or("0").c_str());
 }
 
+// 0 where the machines have different numbers of ranks, as in Slurm's "1,3": which one this is it does not say.
+int local_size_of(const Environment& environment, const char* name) {
+  const bool differs = environment.get(name).value_or("").find(',') != std::string::npos;
+  return differs ? 0 : number(environment, name);
+}
+
 std::uint64_t hash(std::string_view text) {  // FNV-1a
   std::uint64_t value = 0xcbf29ce484222325;
   for (const char c : text) value = (value ^ static_cast<unsigned char>(c)) * 0x100000001b3;
@@ -53,9 +59,8 @@ std::string program_text(const Environment& environment, const Launcher& launche
 std::optional<Ranks> ranks_of(const Environment& environment) {
   for (const Launcher& launcher : kLaunchers) {
     if (!environment.get(launcher.rank)) continue;
-    const int local_size = number(environment, launcher.local_size);
-    if (number(environment, launcher.size) < 2 || local_size == 1) continue;
-    return Ranks{hash(program_text(environment, launcher)), local_size};
+    if (number(environment, launcher.size) < 2 || local_size_of(environment, launcher.local_size) == 1) continue;
+    return Ranks{hash(program_text(environment, launcher))};
   }
   return std::nullopt;
 }

@@ -12,7 +12,6 @@ namespace sluice::cli {
 
 struct Ranks {
   std::uint64_t key = 0;  // the same for all ranks of the program on this machine, and for no other program's; never 0
-  int local_size = 0;     // ranks on this machine; 0: the launcher does not say
 };
 
 // By the variables of Open MPI, PMI (MPICH, Intel MPI), Slurm and torchrun. Nothing for a program of one rank.
