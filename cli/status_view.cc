@@ -116,7 +116,10 @@ Result<json> fetch_status() {
   control::DaemonStart start;
   start.runtime_dir = runtime_dir;
   start.program = installation.daemon;
-  if (Result<json> daemon = control::ensure_daemon(start); !daemon.ok()) return daemon.status();
+  if (Result<json> daemon = control::ensure_daemon(start); !daemon.ok()) {
+    // Without a daemon, not without a device: that has an exit code of its own.
+    return Status::error(Code::kFailedPrecondition, "%s", daemon.status().message());
+  }
   return control::request(runtime_dir, {{"op", "status"}});
 }
 

@@ -140,6 +140,10 @@ class GroupTest(CliTest):
         self.assertEqual(done.returncode, 0)
         self.assertIn("its administrator starts sluiced --group", done.stderr)
         self.assertFalse(os.path.exists(os.path.join(self.runtime, "control.sock")))
+        self.running(ANNA)
+        listed = self.call("ps", **self.member(ANNA))
+        self.assertEqual(listed.returncode, 1, "not 3: the device is there")
+        self.assertIn("its administrator starts sluiced --group", listed.stderr)
 
     def test_another_members_socket_is_not_trusted(self):
         self.daemon().kill()
