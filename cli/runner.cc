@@ -326,7 +326,7 @@ class Runner {
     request.command.insert(request.command.begin() + static_cast<std::ptrdiff_t>(found->image), options.begin(),
                            options.end());
     if (!found->has_gpu && !simulated())
-      note("the container gets no GPU: its run has no --gpus, --device or --runtime");
+      note("the container may get no GPU: its run has no --gpus, --device or --runtime");
     const std::string own = std::to_string(geteuid());
     if (found->user && *found->user != own && !found->user->starts_with(own + ":") && *found->user != "0" &&
         *found->user != "root") {
