@@ -20,6 +20,7 @@ struct Capturing {
   std::atomic<std::uint32_t> whole;  // 1 + enum Whole; 0: it gets gates
   std::atomic<std::uint32_t> gates;
   std::atomic<CUcontext> context;  // of the stream where it began
+  std::atomic<bool> skipped;       // a gate was due where none could be
 };
 struct Captured {
   std::atomic<CUgraph> graph;
@@ -236,6 +237,7 @@ void capture_began(StreamState* stream, bool into_graph) {
   entry.whole.store(whole);
   entry.gates.store(0);
   entry.context.store(stream->context.load());
+  entry.skipped.store(false);
   entry.id.store(id);
 }
 
@@ -247,7 +249,8 @@ void CaptureEnd::done(CUgraph graph) const {
   Capturing* entry = id_ != 0 ? capture_of(id_) : nullptr;
   if (entry == nullptr || graph == nullptr) return;
   Captured& known = entry_of(captured, reinterpret_cast<std::uintptr_t>(graph));
-  known.whole.store(entry->whole.load());
+  const bool none_fitted = entry->skipped.load() && entry->whole.load() == 0 && entry->gates.load() == 0;
+  known.whole.store(none_fitted ? because(Whole::kRefused) : entry->whole.load());
   known.gates.store(entry->gates.load());
   known.graph.store(graph);
   const Session* session = stream_->session;
@@ -268,14 +271,17 @@ void CapturedSubmission::begin(StreamState* stream, cuda_abi::Kind kind, bool ov
   since_ = stream->captured_since.fetch_add(1);
   stream_ = stream;
   // A copy or memset of no bytes leaves no node: behind a gate that nothing follows, a branch would not be joined.
-  if (kind != Kind::kKernel || overlaps || since_ < graph_spacing()) return;
+  if (kind != Kind::kKernel || since_ < graph_spacing()) return;
   CUstreamCaptureStatus status;
   CUgraph graph = nullptr;
   const CUgraphNode* tips = nullptr;
   // It refuses where edges have data of their own: not a place for a gate.
-  if (real.stream_get_capture_info_v2(stream->handle, &status, nullptr, &graph, &tips, &tip_count_) != CUDA_SUCCESS ||
-      tip_count_ > kTips)
+  if (overlaps ||
+      real.stream_get_capture_info_v2(stream->handle, &status, nullptr, &graph, &tips, &tip_count_) != CUDA_SUCCESS ||
+      tip_count_ > kTips) {
+    entry->skipped.store(true);
     return;
+  }
   for (std::size_t i = 0; i < tip_count_; ++i) tips_[i] = tips[i];
   if (enqueue_wait(session, stream->handle, session->word_address.load()) != CUDA_SUCCESS) {
     entry->whole.store(because(Whole::kRefused));

@@ -330,6 +330,29 @@ TEST_F(ShimGraphTest, CapturedIntoAGraphOfTheProgramsTheyGetNone) {
   expect_whole(executable(graph), Whole::kIntoGraph);
 }
 
+// Programmatic dependent launches: none comes between two of them.
+TEST_F(ShimGraphTest, WhereNoGateFitsTheyAreCounted) {
+  const CUdeviceptr word = word_of(0);
+  const CUgraph graph = captured([&] {
+    unsigned by = 7;
+    CUdeviceptr at = word;
+    void* params[] = {&at, &by};
+    CUlaunchAttribute attribute = {};
+    attribute.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
+    attribute.value.programmaticStreamSerializationAllowed = 1;
+    CUlaunchConfig config = {};
+    config.gridDimX = config.gridDimY = config.gridDimZ = 1;
+    config.blockDimX = config.blockDimY = config.blockDimZ = 1;
+    config.hStream = stream();
+    config.attrs = &attribute;
+    config.numAttrs = 1;
+    for (int i = 0; i < 3 * kEvery; ++i)
+      EXPECT_EQ(shim().launch_config(&config, increment(), params, nullptr), CUDA_SUCCESS);
+  });
+  EXPECT_EQ(gates(graph), 0);
+  expect_whole(executable(graph), Whole::kRefused);
+}
+
 // What the program does next could not be with gates: it goes without, and its own nodes stay.
 TEST_F(ShimGraphTest, GatesAreTakenOutWhereTheyAreInTheWay) {
   const CUdeviceptr word = word_of(0);
