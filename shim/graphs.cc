@@ -28,7 +28,7 @@ struct Captured {
 };
 struct Made {
   std::atomic<CUgraphExec> exec;
-  std::atomic<std::uint32_t> gates;
+  std::atomic<std::uint32_t> gates, kernels;
   std::atomic<std::uint32_t> whole;  // 1 + enum Whole; 0: it is not
 };
 constexpr std::size_t kCaptures = 256, kGraphs = 1024, kProbes = 16;
@@ -307,9 +307,15 @@ GraphFacts facts_of(CUgraphExec exec) {
     const Made& entry = made[((key * 0x9e3779b97f4a7c15ull >> 32) + probe) % kGraphs];
     if (entry.exec.load(std::memory_order_acquire) != exec) continue;
     const std::uint32_t whole = entry.whole.load();
-    return {entry.gates.load(), whole != 0, static_cast<Whole>(whole != 0 ? whole - 1 : 0)};
+    return {true, entry.gates.load(), entry.kernels.load(), whole != 0, static_cast<Whole>(whole != 0 ? whole - 1 : 0)};
   }
   return {};
+}
+
+std::uint32_t kernels_of(CUgraph graph) {
+  Counted counted;
+  if (real.graphs) count(graph, &counted);
+  return counted.kernels;
 }
 
 void graph_made(CUgraphExec exec, CUgraph graph, unsigned long long flags) {
@@ -336,6 +342,7 @@ void graph_made(CUgraphExec exec, CUgraph graph, unsigned long long flags) {
     Made& entry = made[((key * 0x9e3779b97f4a7c15ull >> 32) + probe) % kGraphs];
     if (entry.exec.load() != nullptr) continue;
     entry.gates.store(counted.gates);
+    entry.kernels.store(counted.kernels);
     entry.whole.store(whole);
     entry.exec.store(exec, std::memory_order_release);
     return;

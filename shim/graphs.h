@@ -68,11 +68,15 @@ class CapturedSubmission {
 
 // What is known of an executable graph, by the nodes that it was made of.
 struct GraphFacts {
-  std::uint32_t gates = 0;  // inside
-  bool is_whole = false;    // longer than the spacing, and without gates
+  bool is_known = false;
+  std::uint32_t gates = 0;    // inside
+  std::uint32_t kernels = 0;  // as kernels_of counts them
+  bool is_whole = false;      // longer than the spacing, and without gates
   board::Whole reason = board::Whole::kByHand;
 };
 GraphFacts facts_of(CUgraphExec exec);
+// Child graphs included; the body of a condition counts for more than the spacing.
+std::uint32_t kernels_of(CUgraph graph);
 void graph_made(CUgraphExec exec, CUgraph graph, unsigned long long flags);
 void graph_gone(CUgraphExec exec);
 

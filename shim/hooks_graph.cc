@@ -15,10 +15,12 @@ namespace {
 
 constexpr unsigned long long kDeviceLaunch = CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH;
 
+bool may_be_for_gates(CUresult result) { return result != CUDA_SUCCESS && result != CUDA_ERROR_OUT_OF_MEMORY; }
+
 template <class Call>
 CUresult without_gates_if_need_be(Call call, CUgraph graph) {
   const CUresult result = call();
-  return result != CUDA_SUCCESS && strip(graph) ? call() : result;
+  return may_be_for_gates(result) && strip(graph) ? call() : result;
 }
 
 template <class Call>
@@ -29,10 +31,15 @@ CUresult instantiate(Call call, const CUgraphExec* exec, CUgraph graph, unsigned
   return result;
 }
 
-// An executable graph whose gates were taken out is updated by graphs that have them.
+// An executable graph whose gates were taken out is updated by graphs that have them. One with other kernels than the
+// graph's would be refused without gates as well: the graph keeps them for what the program makes of it then.
 template <class Call>
 CUresult update(Call call, CUgraphExec exec, CUgraph graph) {
-  return facts_of(exec).gates == 0 ? without_gates_if_need_be(call, graph) : call();
+  const CUresult result = call();
+  if (!may_be_for_gates(result)) return result;
+  const GraphFacts facts = facts_of(exec);
+  const bool may_fit = facts.gates == 0 && (!facts.is_known || facts.kernels == kernels_of(graph));
+  return may_fit && strip(graph) ? call() : result;
 }
 
 // WRAP(symbol, (parameters), (arguments), what it does with `call`)

@@ -364,6 +364,9 @@ TEST_F(ShimGraphTest, GatesAreTakenOutWhereTheyAreInTheWay) {
   EXPECT_EQ(now(word), 21u * kEvery);
   CUgraphExecUpdateResultInfo info = {};
   EXPECT_EQ(graphs().update(exec, captured([&] { adds(3 * kEvery, word); }), &info), CUDA_SUCCESS);
+  graph = captured([&] { adds(3 * kEvery + 1, word); });
+  EXPECT_EQ(graphs().update(exec, graph, &info), CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE);
+  EXPECT_EQ(gates(graph), 3) << "they were not in the way: it has another kernel";
 
   CUgraph around = nullptr;
   EXPECT_EQ(graphs().create(&around, 0), CUDA_SUCCESS);
