@@ -191,14 +191,20 @@ Result<Board*> create(const char* path, const char* device, const char* device_n
 
 namespace {
 
+// Anybody may make a directory of that name first, in /dev/shm: a group's, or another's, is not taken for the user's
+// own.
+bool is_own(const Sharing& sharing) { return !sharing.by_group && sharing.owner == geteuid(); }
+
 // The directory that nobody named: the user's own, but that of the host's group for its members, unless the user's own
 // daemon runs: its jobs must go on seeing each other.
 int default_directory(char* out, std::size_t bytes) {
   char own[64], socket[96];
   snprintf(own, sizeof own, "/dev/shm/sluice-%u", static_cast<unsigned>(geteuid()));
   snprintf(socket, sizeof socket, "%s/%s", own, kDaemonSocket);
-  Sharing group;
-  const bool joins = access(socket, F_OK) != 0 && sharing_of(kGroupDirectory, &group).ok() && group.by_group;
+  Sharing mine, group;
+  const bool own_daemon = sharing_of(own, &mine).ok() && is_own(mine) && access(socket, F_OK) == 0;
+  const bool joins =
+      !own_daemon && sharing_of(kGroupDirectory, &group).ok() && group.by_group && group.owner == 0;  // the unit's root
   return snprintf(out, bytes, "%s", joins ? kGroupDirectory : own);
 }
 
@@ -223,7 +229,11 @@ Status runtime_directory(char* out, std::size_t bytes) {
     return system_error("cannot create", out, errno);
   }
   Sharing sharing;
-  return sharing_of(out, &sharing);
+  if (Status status = sharing_of(out, &sharing); !status.ok() || given) return status;
+  if (strcmp(out, kGroupDirectory) == 0 ? sharing.by_group && sharing.owner == 0 : is_own(sharing)) return {};
+  return Status::error(Code::kPermissionDenied,
+                       "%s was made by user %u for a group; remove it or set SLUICE_RUNTIME_DIR", out,
+                       static_cast<unsigned>(sharing.owner));
 }
 
 Status board_path(const char* device, char* out, std::size_t bytes) {

@@ -168,6 +168,34 @@ TEST_F(FileTest, RuntimeDirectoryIsCreatedPrivateAndChecked) {
   EXPECT_EQ(runtime_directory(out, 4).code(), Code::kInvalidArgument);
 }
 
+TEST_F(FileTest, TheDefaultDirectoryIsNobodysButTheUsers) {
+  if (geteuid() != 0) GTEST_SKIP() << "needs root to be two users";
+  if (access(kGroupDirectory, F_OK) == 0) GTEST_SKIP() << kGroupDirectory << " is in use here";
+  const uid_t user = 3000000000u + static_cast<uid_t>(getpid());  // nobody's
+  const std::string own = "/dev/shm/sluice-" + std::to_string(user);
+  char out[256];
+  const auto as_user = [&] {
+    EXPECT_EQ(setegid(user), 0);
+    EXPECT_EQ(seteuid(user), 0);
+    const Status status = runtime_directory(out, sizeof out);
+    EXPECT_EQ(seteuid(0), 0);
+    EXPECT_EQ(setegid(0), 0);
+    return status.code();
+  };
+  ASSERT_EQ(mkdir(own.c_str(), 0700), 0);
+  ASSERT_EQ(chown(own.c_str(), 12345, user), 0);
+  ASSERT_EQ(chmod(own.c_str(), 02770), 0);
+  setenv("SLUICE_RUNTIME_DIR", own.c_str(), 1);
+  EXPECT_EQ(as_user(), Code::kOk) << "a member named it";
+  unsetenv("SLUICE_RUNTIME_DIR");
+  EXPECT_EQ(as_user(), Code::kPermissionDenied) << "somebody made it before";
+  EXPECT_EQ(chown(own.c_str(), user, user), 0);
+  EXPECT_EQ(chmod(own.c_str(), 0700), 0);
+  EXPECT_EQ(as_user(), Code::kOk);
+  EXPECT_EQ(out, own);
+  EXPECT_EQ(rmdir(own.c_str()), 0);
+}
+
 TEST_F(FileTest, BoardPathTakesUuidsOnly) {
   char out[256];
   ASSERT_TRUE(board_path("GPU-0123-abc", out, sizeof out).ok());

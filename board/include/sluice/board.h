@@ -187,9 +187,9 @@ struct Board {
 // Where the daemon of a host's group is looked for.
 inline constexpr char kGroupDirectory[] = "/run/sluice";
 
-// The runtime directory: $SLUICE_RUNTIME_DIR; else /run/sluice, if that is of a group which the caller is a member of
-// and no daemon of the user's own runs; else /dev/shm/sluice-<uid>. Created 0700 if missing; refused unless it is the
-// caller's alone or such a group's. `out` gets a zero-terminated path.
+// The runtime directory: $SLUICE_RUNTIME_DIR; else /run/sluice, if that is root's for a group which the caller is a
+// member of and no daemon of the user's own runs; else /dev/shm/sluice-<uid>. Created 0700 if missing; refused unless
+// it is the caller's alone or, but for the last, such a group's. `out` gets a zero-terminated path.
 Status runtime_directory(char* out, std::size_t bytes);
 
 // Path of the board of GPU `device` (its UUID text, checked for odd characters).
