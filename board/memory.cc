@@ -95,9 +95,12 @@ std::uint64_t memory_of(const Board* board, int job) {
 
 std::uint64_t memory_promised(const Board* board, int except) {
   std::uint64_t sum = 0;
+  const std::uint64_t own = except >= 0 ? board->jobs[except].id.load() : 0;
   for (int i = 0; i < kJobs; ++i) {
     const Job& job = board->jobs[i];
     const std::uint64_t limit = job.memory_limit_bytes.load();
+    // A program's ranks have a place each on every card: they would wait for each other for ever.
+    if (own != 0 && job.id.load() == own) continue;
     if (i == except || limit == 0 || job.owner.load() == 0 || job.live.load() == 0 || job.waiting.load() != 0) continue;
     const std::uint64_t held = memory_of(board, i);
     // A job whose `sluice run` was killed may still start nothing new, but what it has goes on growing.

@@ -107,6 +107,16 @@ TEST_F(MemoryTest, PromisedIsWhatTheRunningMayStillTake) {
   EXPECT_EQ(memory_promised(board_, -1), 0u);
 }
 
+TEST_F(MemoryTest, RanksOfOneProgramPromiseEachOtherNothing) {
+  const int first = add_job(100), second = add_job(100), other = add_job(50);
+  board_->jobs[second].id.store(board_->jobs[first].id.load());
+  EXPECT_EQ(memory_promised(board_, first), 50u);
+  EXPECT_EQ(memory_promised(board_, second), 50u);
+  EXPECT_EQ(memory_promised(board_, other), 200u);
+  for (const int job : {first, second, other}) board_->jobs[job].id.store(0);
+  EXPECT_EQ(memory_promised(board_, first), 150u) << "without ids they are two";
+}
+
 TEST_F(MemoryTest, TheFirstToWaitIsTheFirstToStart) {
   add_job(100);
   const int first = add_job(100, true), second = add_job(100, true);

@@ -283,7 +283,7 @@ void release_memory(Board* board, int client, std::uint64_t bytes);
 // What the live clients of a job hold now, in bytes.
 std::uint64_t memory_of(const Board* board, int job);
 // What the running jobs of the board may still take: their limits less what they hold. Jobs that wait for memory are
-// left out, and so is job `except` (-1: none).
+// left out, and so is job `except` (-1: none) with all that share its id, a program's ranks.
 std::uint64_t memory_promised(const Board* board, int except);
 // Whether a live job with a smaller id than job `job` waits for memory on this board: it comes first.
 bool others_wait_before(const Board* board, int job);
