@@ -105,7 +105,7 @@ void stop_after_fork();
 StreamState* find_stream(CUstream handle, bool per_thread);
 // The application destroyed it: forget it. REQUIRES: called before the driver's destroy.
 void forget_stream(CUstream handle);
-// A context is about to go: its streams and samples with it. Null: every context.
+// A context is about to go: its streams and samples with it. Null: any may have gone, but for streams that capture.
 void forget_context(CUcontext context);
 void forget_context_locked(CUcontext context);  // REQUIRES: driver_lock held
 // Memory may no longer be registered: register it again before it is used next. Where it still is, the driver says so

@@ -421,6 +421,19 @@ TEST_F(ShimGraphTest, AContextThatDoesNotEndKeepsItsGates) {
   EXPECT_EQ(gates(captured([&] { adds(3 * kEvery, word); })), 2);
 }
 
+TEST_F(ShimGraphTest, ACaptureGoesOnWhenAnotherContextMayHaveEnded) {
+  const CUdeviceptr word = word_of(0);
+  const std::uint64_t before = self().counters.captured.load();
+  const CUgraph graph = captured([&] {
+    adds(kEvery, word);
+    EXPECT_EQ(graphs().primary_release(99), CUDA_ERROR_INVALID_DEVICE);
+    adds(2 * kEvery, word);
+  });
+  EXPECT_EQ(self().counters.captured.load(), before + 3 * kEvery);
+  EXPECT_EQ(gates(graph), 2);
+  EXPECT_EQ(count(graph, CU_GRAPH_NODE_TYPE_KERNEL), 3 * kEvery);
+}
+
 // What gates wait for was registered in the test's own context: it may outlive another one's graphs, not the reverse.
 TEST_F(ShimGraphTest, OnlyTheContextOfTheGateWordHasThem) {
   const CUdeviceptr word = word_of(0);

@@ -208,7 +208,9 @@ void forget_context_locked(CUcontext context) {
   forget_takeover(context);
   forget_addresses();
   for (int i = 0; i < used.load(); ++i) {
-    if (streams[i].key.load() != 0 && (context == nullptr || streams[i].context == context)) forget(&streams[i]);
+    // Where any may have gone, who captures most likely has not, and the capture goes on.
+    const bool goes = context == nullptr ? !streams[i].capturing.load() : streams[i].context == context;
+    if (streams[i].key.load() != 0 && goes) forget(&streams[i]);
   }
 }
 
@@ -229,7 +231,8 @@ void capture_begins() {
   captures.fetch_add(1);
 }
 void set_capturing(StreamState* stream, bool capturing) {
-  if (stream->capturing.exchange(capturing) && !capturing) capture_ended();
+  // One that begins while another seems to go on: that one ended unseen, with its stream.
+  if (stream->capturing.exchange(capturing)) capture_ended();
 }
 void capture_ended() {
   int now = captures.load();
