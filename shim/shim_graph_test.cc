@@ -117,6 +117,14 @@ class ShimGraphTest : public ShimTest {
     EXPECT_EQ(shim().wait_value(stream(), parking_address(), 0, CU_STREAM_WAIT_VALUE_EQ), CUDA_SUCCESS);
   }
 
+  // Launches a graph that adds to `started` before it parks; returns once it is inside.
+  void launch_into(CUgraphExec exec, CUdeviceptr started) const {
+    const unsigned before = now(started);
+    begin_parking();
+    EXPECT_EQ(graphs().launch(exec, stream()), CUDA_SUCCESS);
+    EXPECT_TRUE(eventually([&] { return now(started) != before; }));
+  }
+
   static inline const GraphApi* graphs_ = nullptr;
 };
 
@@ -141,32 +149,32 @@ TEST_F(ShimGraphTest, AGateComesBeforeEveryFewKernels) {
 
 TEST_F(ShimGraphTest, AClosedGateHoldsInsideOfTheGraph) {
   const int above = add_other(kAbove);
-  const CUdeviceptr word = word_of(0);
+  const CUdeviceptr word = word_of(0), started = word_of(0);
   CUgraphExec exec = executable(captured([&] {
+    adds(1, started);
     park();
-    adds(5 * kEvery, word);
+    adds(kEvery - 1, word);
+    adds(4 * kEvery, word);
   }));
-  begin_parking();
-  EXPECT_EQ(graphs().launch(exec, stream()), CUDA_SUCCESS);
+  launch_into(exec, started);
   freeze();
   finish();
-  const unsigned first = 7u * kEvery;
+  const unsigned first = 7u * (kEvery - 1), all = first + 7u * 4 * kEvery;
   EXPECT_TRUE(eventually([&] { return now(word) == first; }));
   for (int i = 0; i < 10; ++i) EXPECT_EQ(now(word), first) << "though the GPU does other work";
   EXPECT_EQ(self().active.load(), 1u) << "it counts as work that is held";
   const std::uint64_t holds = self().counters.holds.load();
   thaw();
   EXPECT_EQ(shim().synchronize(stream()), CUDA_SUCCESS);
-  EXPECT_EQ(now(word), 5 * first);
+  EXPECT_EQ(now(word), all);
   EXPECT_EQ(self().counters.holds.load(), holds + 1);
   // And closed by somebody who dies meanwhile, it opens by itself.
-  begin_parking();
-  EXPECT_EQ(graphs().launch(exec, stream()), CUDA_SUCCESS);
+  launch_into(exec, started);
   board::close_gate(&the_board(), client(), board::closer_bit(above), now_ns());
   other(above).owner.store(own_identity() + (ProcessIdentity{1} << kPidBits));  // nobody's
   finish();
   EXPECT_EQ(shim().synchronize(stream()), CUDA_SUCCESS);
-  EXPECT_EQ(now(word), 10 * first);
+  EXPECT_EQ(now(word), 2 * all);
 }
 
 TEST_F(ShimGraphTest, EachBranchHasGatesOfItsOwn) {
@@ -176,12 +184,13 @@ TEST_F(ShimGraphTest, EachBranchHasGatesOfItsOwn) {
   ASSERT_EQ(shim().stream_create(&side, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
   ASSERT_EQ(shim().event_create(&fork, CU_EVENT_DISABLE_TIMING), CUDA_SUCCESS);
   ASSERT_EQ(shim().event_create(&join, CU_EVENT_DISABLE_TIMING), CUDA_SUCCESS);
-  const CUdeviceptr one = word_of(0), two = word_of(0);
+  const CUdeviceptr one = word_of(0), two = word_of(0), started = word_of(0);
   const CUgraph graph = captured([&] {
+    adds(1, started);
     park();
     EXPECT_EQ(shim().event_record(fork, stream()), CUDA_SUCCESS);
     EXPECT_EQ(graphs().event_wait(side, fork, 0), CUDA_SUCCESS);
-    for (int i = 0; i < 2 * kEvery; ++i) {
+    for (int i = 0; i < 2 * kEvery - 1; ++i) {
       adds(1, one);
       adds(1, two, side);
     }
@@ -190,16 +199,15 @@ TEST_F(ShimGraphTest, EachBranchHasGatesOfItsOwn) {
   });
   EXPECT_EQ(gates(graph), 3) << "one each, and the program's wait";
   CUgraphExec exec = executable(graph);
-  begin_parking();
-  EXPECT_EQ(graphs().launch(exec, stream()), CUDA_SUCCESS);
+  launch_into(exec, started);
   freeze();
   finish();
-  const unsigned half = 7u * kEvery;
-  EXPECT_TRUE(eventually([&] { return now(one) == half && now(two) == half; }));
-  for (int i = 0; i < 10; ++i) EXPECT_EQ(now(one) + now(two), 2 * half);
+  const unsigned of_one = 7u * (kEvery - 1), of_two = 7u * kEvery;
+  EXPECT_TRUE(eventually([&] { return now(one) == of_one && now(two) == of_two; }));
+  for (int i = 0; i < 10; ++i) EXPECT_EQ(now(one) + now(two), of_one + of_two);
   thaw();
   EXPECT_EQ(shim().synchronize(stream()), CUDA_SUCCESS);
-  EXPECT_EQ(now(one) + now(two), 4 * half);
+  EXPECT_EQ(now(one) + now(two), 2 * 7u * (2 * kEvery - 1));
   EXPECT_EQ(shim().stream_destroy(side), CUDA_SUCCESS);
 }
 
