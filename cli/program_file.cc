@@ -14,7 +14,7 @@ std::string search(const std::string& word, const std::string& path) {
   for (std::size_t at = 0; at <= path.size();) {
     const std::size_t end = std::min(path.find(':', at), path.size());
     const std::string folder = path.substr(at, end - at);
-    const std::string file = (folder.empty() ? "." : folder) + "/" + word;
+    std::string file = (folder.empty() ? "." : folder) + "/" + word;
     if (access(file.c_str(), X_OK) == 0) return file;
     at = end + 1;
   }
@@ -34,7 +34,7 @@ std::string first_line(const std::string& file) {
 }  // namespace
 
 std::string program_file(const std::string& word, const std::string& path) {
-  const std::string file = search(word, path);
+  std::string file = search(word, path);
   const std::string line = file.empty() ? "" : first_line(file);
   if (line.empty()) return file;
   std::istringstream words(line);
