@@ -234,7 +234,7 @@ CUresult info_v2(bool per_thread, CUstream stream, CUstreamCaptureStatus* status
   EMU_STREAM(stream);
   if (at->capture == nullptr) return CUDA_SUCCESS;
   if (graph != nullptr) *graph = handle_of(at->capture->graph);
-  static_assert(sizeof(CUgraphNode) == sizeof(Node*));
+  static_assert(sizeof(CUgraphNode) == sizeof(void*));  // what the tips are, too
   if (nodes != nullptr) *nodes = reinterpret_cast<const CUgraphNode*>(at->tips.data());
   if (count != nullptr) *count = at->tips.size();
   return CUDA_SUCCESS;
