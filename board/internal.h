@@ -47,13 +47,4 @@ bool live_priority(const Board* board, int slot, std::int32_t* priority);
 // How long the client of `slot` has been held when its gate closed at `closed` (0: unknown), as of `now`.
 std::uint64_t held_since(const Client& client, std::uint64_t closed, std::uint64_t now);
 
-template <class F>
-void for_each_occupied(const Board* board, F visit) {
-  for (int word = 0; word < kClients / 64; ++word) {
-    for (std::uint64_t bits = board->occupied[word].load(); bits != 0; bits &= bits - 1) {
-      visit(word * 64 + __builtin_ctzll(bits));
-    }
-  }
-}
-
 }  // namespace sluice::board

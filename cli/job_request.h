@@ -53,7 +53,7 @@ struct JobRequest {
   std::vector<std::pair<std::string, std::string>> environment;
   std::string working_directory;  // "": the caller's
   bool container = false;         // add to its `docker run` what the container needs
-  std::uint64_t ranks = 0;        // Ranks::key, where this is one of several ranks
+  std::uint64_t ranks = 0;        // ranks_of(): not 0 where this is one of several ranks
 };
 
 // "high", "normal", "low" or an integer between kLowestPriority and kHighestPriority. Errors: kInvalidArgument.

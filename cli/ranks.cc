@@ -4,6 +4,8 @@
 
 #include <array>
 #include <cstdlib>
+#include <optional>
+#include <string>
 #include <string_view>
 
 #include "sluice/base/process.h"
@@ -43,8 +45,8 @@ std::uint64_t hash(std::string_view text) {  // FNV-1a
 }
 
 // The launcher's own names for the program, else the process that all its ranks here were started by.
-std::string program_text(const Environment& environment, const Launcher& launcher) {
-  std::string text = std::string(launcher.rank) + "/" + std::to_string(geteuid());
+std::string program_text(const Environment& environment, const Launcher& launcher, std::int32_t priority) {
+  std::string text = std::string(launcher.rank) + "/" + std::to_string(geteuid()) + "/" + std::to_string(priority);
   for (const char* name : launcher.program) {
     if (name == nullptr) continue;
     const std::optional<std::string> value = environment.get(name);
@@ -56,13 +58,13 @@ std::string program_text(const Environment& environment, const Launcher& launche
 
 }  // namespace
 
-std::optional<Ranks> ranks_of(const Environment& environment) {
+std::uint64_t ranks_of(const Environment& environment, std::int32_t priority) {
   for (const Launcher& launcher : kLaunchers) {
     if (!environment.get(launcher.rank)) continue;
     if (number(environment, launcher.size) < 2 || local_size_of(environment, launcher.local_size) == 1) continue;
-    return Ranks{hash(program_text(environment, launcher))};
+    return hash(program_text(environment, launcher, priority));
   }
-  return std::nullopt;
+  return 0;
 }
 
 }  // namespace sluice::cli

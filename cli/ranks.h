@@ -3,18 +3,14 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
-#include <string>
 
 #include "environment.h"
 
 namespace sluice::cli {
 
-struct Ranks {
-  std::uint64_t key = 0;  // the same for all ranks of the program on this machine, and for no other program's; never 0
-};
-
-// By the variables of Open MPI, PMI (MPICH, Intel MPI), Slurm and torchrun. Nothing for a program of one rank.
-std::optional<Ranks> ranks_of(const Environment& environment);
+// A number that is the same for all ranks of the program on this machine, and for no other program's; 0 where this is
+// no rank, or the only one. By the variables of Open MPI, PMI (MPICH, Intel MPI), Slurm and torchrun. Runs of other
+// priorities are other jobs: a shell that a launcher started as a rank may start several.
+std::uint64_t ranks_of(const Environment& environment, std::int32_t priority);
 
 }  // namespace sluice::cli

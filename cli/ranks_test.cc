@@ -10,10 +10,10 @@ namespace {
 
 using Variables = std::initializer_list<std::pair<const char*, const char*>>;
 
-std::optional<Ranks> of(Variables variables) {
+std::uint64_t of(Variables variables, std::int32_t priority = 0) {
   Environment environment;
   for (const auto& [name, value] : variables) environment.set(name, value);
-  return ranks_of(environment);
+  return ranks_of(environment, priority);
 }
 
 TEST(Ranks, OfEachLauncher) {
@@ -24,9 +24,7 @@ TEST(Ranks, OfEachLauncher) {
            Variables{{"SLURM_PROCID", "3"}, {"SLURM_STEP_NUM_TASKS", "8"}, {"SLURM_STEP_TASKS_PER_NODE", "4(x2)"}},
            Variables{{"SLURM_PROCID", "3"}, {"SLURM_STEP_NUM_TASKS", "4"}, {"SLURM_STEP_TASKS_PER_NODE", "1,3"}},
        }) {
-    const std::optional<Ranks> ranks = of(variables);
-    ASSERT_TRUE(ranks);
-    EXPECT_NE(ranks->key, 0u);
+    EXPECT_NE(of(variables), 0u);
   }
 }
 
@@ -41,13 +39,22 @@ TEST(Ranks, NoneWhereThereIsOneOrNoLauncher) {
 
 TEST(Ranks, ProgramsAreToldApart) {
   const auto mpi = [](const char* rank, const char* program) {
-    return of({{"OMPI_COMM_WORLD_RANK", rank}, {"OMPI_COMM_WORLD_SIZE", "2"}, {"PMIX_NAMESPACE", program}})->key;
+    return of({{"OMPI_COMM_WORLD_RANK", rank}, {"OMPI_COMM_WORLD_SIZE", "2"}, {"PMIX_NAMESPACE", program}});
   };
   EXPECT_EQ(mpi("0", "a"), mpi("1", "a"));
   EXPECT_NE(mpi("0", "a"), mpi("0", "b"));
-  const auto by_parent = [] { return of({{"PMI_RANK", "0"}, {"PMI_SIZE", "2"}})->key; };
+  const auto by_parent = [] { return of({{"PMI_RANK", "0"}, {"PMI_SIZE", "2"}}); };
   EXPECT_EQ(by_parent(), by_parent());
   EXPECT_NE(by_parent(), mpi("0", "a"));
+}
+
+TEST(Ranks, RunsOfOtherPrioritiesInsideOneRankAreOtherJobs) {
+  const auto in_shell = [](std::int32_t priority) {
+    return of({{"SLURM_PROCID", "0"}, {"SLURM_STEP_NUM_TASKS", "4"}, {"SLURM_JOB_ID", "7"}, {"SLURM_STEP_ID", "0"}},
+              priority);
+  };
+  EXPECT_EQ(in_shell(100), in_shell(100));
+  EXPECT_NE(in_shell(100), in_shell(0));
 }
 
 }  // namespace

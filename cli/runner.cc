@@ -235,10 +235,9 @@ class Runner {
     if (machine_->substituted()) {
       note("no NVIDIA driver found; using the simulated " + machine_->gpus().front().name);
     }
-    const std::optional<Ranks> ranks = jobs_.size() == 1 ? ranks_of(own_environment_) : std::nullopt;
     std::vector<Machine::Choice> choices;
     for (JobProcess& job : jobs_) {
-      if (ranks) be_rank(*ranks, job);
+      if (jobs_.size() == 1) be_rank(job);
       Result<Machine::Choice> choice = machine_->choose(job.request(), own_environment_);
       if (!choice.ok() && choice.status().code() == Code::kNotFound) {
         bypass_all(choice.status().message());
@@ -259,9 +258,10 @@ class Runner {
   }
 
   // Ranks choose among the GPUs that they see, each by its number: unless told otherwise they get all of them.
-  void be_rank(const Ranks& ranks, JobProcess& job) const {
+  void be_rank(JobProcess& job) const {
     JobRequest& request = job.request();
-    request.ranks = ranks.key;
+    request.ranks = ranks_of(own_environment_, request.priority);
+    if (request.ranks == 0) return;
     if (request.gpu.kind != GpuRequest::Kind::kUnsaid || own_environment_.get("CUDA_VISIBLE_DEVICES")) return;
     request.gpu.kind = GpuRequest::Kind::kAuto;
     request.gpu.count = static_cast<int>(machine_->gpus().size());
@@ -331,7 +331,7 @@ class Runner {
     if (found->user && *found->user != own && !found->user->starts_with(own + ":") && *found->user != "0" &&
         *found->user != "root") {
       note("user " + *found->user + " of the container may not open the board of user " + own +
-           ": the job will not be " + "managed");
+           ": the job will not be managed");
     }
   }
 

@@ -31,20 +31,10 @@ void add(policy::JobView& view, const board::Client& client, std::uint64_t now) 
   view.can_be_closed = view.can_be_closed || client.bypass.load() == 0;
 }
 
-// Calls `visit(slot)` for every slot that may have a live client.
-template <class F>
-void for_each_occupied(const board::Board& board, F visit) {
-  for (int word = 0; word < board::kClients / 64; ++word) {
-    for (std::uint64_t bits = board.occupied[word].load(); bits != 0; bits &= bits - 1) {
-      visit(word * 64 + __builtin_ctzll(bits));
-    }
-  }
-}
-
 // Calls `visit(slot, job)` for every live client.
 template <class F>
 void for_each_live(const board::Board& board, F visit) {
-  for_each_occupied(board, [&](int slot) {
+  board::for_each_occupied(&board, [&](int slot) {
     const board::Client& client = board.clients[slot];
     if (client.live.load() == 0) return;
     const std::uint32_t job = client.job.load();
@@ -85,7 +75,7 @@ policy::Snapshot snapshot(const board::Board& board, std::uint64_t now) {
 
 bool any_active(const board::Board& board) {
   bool found = false;
-  for_each_occupied(board, [&](int slot) {
+  board::for_each_occupied(&board, [&](int slot) {
     const board::Client& client = board.clients[slot];
     found = found || (client.active.load() != 0 && client.live.load() != 0);
   });
@@ -109,11 +99,11 @@ void apply(board::Board* board, const policy::Decision& decision, std::uint64_t 
     const bool closed = std::count(decision.closed.begin(), decision.closed.end(), job.id.load()) > 0;
     close[static_cast<std::size_t>(slot)] = closed && board->clients[slot].bypass.load() == 0;
   });
-  for_each_occupied(*board, [&](int slot) {
+  board::for_each_occupied(board, [&](int slot) {
     if (is_closed(*board, slot) && !close[static_cast<std::size_t>(slot)])
       board::open_gate(board, slot, board::kTurnBit, now);
   });
-  for_each_occupied(*board, [&](int slot) {
+  board::for_each_occupied(board, [&](int slot) {
     if (!is_closed(*board, slot) && close[static_cast<std::size_t>(slot)])
       board::close_gate(board, slot, board::kTurnBit, now);
   });

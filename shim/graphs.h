@@ -25,7 +25,7 @@ namespace sluice::shim {
 struct Session;
 struct StreamState;
 
-// Submissions between two gates of a captured stream; 0: none. SLUICE_GRAPH_SPACING, or what was measured.
+// Submissions between two gates of a captured stream; 0: none. SLUICE_GRAPH_SPACING, else kGraphSpacing.
 std::uint32_t graph_spacing();
 inline constexpr std::uint32_t kGraphSpacing = 16;  // docs/adr/0013 has what 4, 8 and 16 cost
 

@@ -42,40 +42,31 @@ CUresult update(Call call, CUgraphExec exec, CUgraph graph) {
   return may_fit && strip(graph) ? call() : result;
 }
 
-// WRAP(symbol, (parameters), (arguments), what it does with `call`)
-#define WRAP(symbol, params, args, ...)                                                              \
-  std::atomic<void*> real_##symbol;                                                                  \
-  CUresult CUDAAPI hook_##symbol params {                                                            \
-    using Function = CUresult(CUDAAPI*) params;                                                      \
-    const Function next = reinterpret_cast<Function>(real_##symbol.load(std::memory_order_relaxed)); \
-    if (!enabled()) return next args;                                                                \
-    const auto call = [&] { return next args; };                                                     \
-    return __VA_ARGS__;                                                                              \
-  }
-
-#define WRAP_INSTANTIATE(symbol)                                                                \
-  WRAP(symbol, (CUgraphExec * exec, CUgraph graph, CUgraphNode * bad, char* log, size_t bytes), \
-       (exec, graph, bad, log, bytes), instantiate(call, exec, graph, 0))
+#define WRAP_INSTANTIATE(symbol)                                                                  \
+  SLUICE_WRAPPER(symbol, instantiate(call, exec, graph, 0),                                       \
+                 (CUgraphExec * exec, CUgraph graph, CUgraphNode * bad, char* log, size_t bytes), \
+                 (exec, graph, bad, log, bytes))
 WRAP_INSTANTIATE(cuGraphInstantiate)
 WRAP_INSTANTIATE(cuGraphInstantiate_v2)
-WRAP(cuGraphInstantiateWithFlags, (CUgraphExec * exec, CUgraph graph, unsigned long long flags), (exec, graph, flags),
-     instantiate(call, exec, graph, flags))
-#define WRAP_WITH_PARAMS(symbol)                                                                         \
-  WRAP(symbol, (CUgraphExec * exec, CUgraph graph, CUDA_GRAPH_INSTANTIATE_PARAMS * p), (exec, graph, p), \
-       instantiate(call, exec, graph, p != nullptr ? p->flags : 0))
+SLUICE_WRAPPER(cuGraphInstantiateWithFlags, instantiate(call, exec, graph, flags),
+               (CUgraphExec * exec, CUgraph graph, unsigned long long flags), (exec, graph, flags))
+#define WRAP_WITH_PARAMS(symbol)                                                      \
+  SLUICE_WRAPPER(symbol, instantiate(call, exec, graph, p != nullptr ? p->flags : 0), \
+                 (CUgraphExec * exec, CUgraph graph, CUDA_GRAPH_INSTANTIATE_PARAMS * p), (exec, graph, p))
 WRAP_WITH_PARAMS(cuGraphInstantiateWithParams)
 WRAP_WITH_PARAMS(cuGraphInstantiateWithParams_ptsz)
 
-WRAP(cuGraphExecDestroy, (CUgraphExec exec), (exec), (graph_gone(exec), call()))
-WRAP(cuGraphExecUpdate, (CUgraphExec exec, CUgraph graph, CUgraphNode* bad, CUgraphExecUpdateResult* how),
-     (exec, graph, bad, how), update(call, exec, graph))
-WRAP(cuGraphExecUpdate_v2, (CUgraphExec exec, CUgraph graph, CUgraphExecUpdateResultInfo* info), (exec, graph, info),
-     update(call, exec, graph))
-WRAP(cuGraphAddChildGraphNode,
-     (CUgraphNode * node, CUgraph graph, const CUgraphNode* before, size_t count, CUgraph child),
-     (node, graph, before, count, child), without_gates_if_need_be(call, child))
-WRAP(cuGraphExecChildGraphNodeSetParams, (CUgraphExec exec, CUgraphNode node, CUgraph child), (exec, node, child),
-     without_gates_if_need_be(call, child))
+SLUICE_WRAPPER(cuGraphExecDestroy, (graph_gone(exec), call()), (CUgraphExec exec), (exec))
+SLUICE_WRAPPER(cuGraphExecUpdate, update(call, exec, graph),
+               (CUgraphExec exec, CUgraph graph, CUgraphNode* bad, CUgraphExecUpdateResult* how),
+               (exec, graph, bad, how))
+SLUICE_WRAPPER(cuGraphExecUpdate_v2, update(call, exec, graph),
+               (CUgraphExec exec, CUgraph graph, CUgraphExecUpdateResultInfo* info), (exec, graph, info))
+SLUICE_WRAPPER(cuGraphAddChildGraphNode, without_gates_if_need_be(call, child),
+               (CUgraphNode * node, CUgraph graph, const CUgraphNode* before, size_t count, CUgraph child),
+               (node, graph, before, count, child))
+SLUICE_WRAPPER(cuGraphExecChildGraphNodeSetParams, without_gates_if_need_be(call, child),
+               (CUgraphExec exec, CUgraphNode node, CUgraph child), (exec, node, child))
 
 #define HOOK(symbol) \
   { #symbol, reinterpret_cast < void*>(&hook_##symbol), &real_##symbol }

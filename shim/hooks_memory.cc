@@ -297,15 +297,7 @@ CUresult array(Call call, Handle* out, const Description* description, unsigned 
 #define SLUICE_DESTROY_ARRAY(handle) give_back(call, Holder::kArray, number(handle))
 
 #define SLUICE_UNCOUNTED(symbol, reason)
-#define SLUICE_ALLOCATE(symbol, road, params, args)                                                  \
-  std::atomic<void*> real_##symbol;                                                                  \
-  CUresult CUDAAPI hook_##symbol params {                                                            \
-    using Function = CUresult(CUDAAPI*) params;                                                      \
-    const Function next = reinterpret_cast<Function>(real_##symbol.load(std::memory_order_relaxed)); \
-    if (!enabled()) return next args;                                                                \
-    const auto call = [&] { return next args; };                                                     \
-    return road;                                                                                     \
-  }
+#define SLUICE_ALLOCATE SLUICE_WRAPPER  // not by arguments of its own: they would be expanded, and some are macros
 #include "sluice/cuda_abi/allocates.inc"
 
 // ---- how much there is

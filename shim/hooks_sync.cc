@@ -179,17 +179,14 @@ CUcontext current_context() {
 }
 
 // WRAP(symbol, (parameters), (arguments), { before }, { after, which sees `result` })
-#define WRAP(symbol, params, args, before, after)                                                    \
-  std::atomic<void*> real_##symbol;                                                                  \
-  CUresult CUDAAPI hook_##symbol params {                                                            \
-    using Function = CUresult(CUDAAPI*) params;                                                      \
-    const Function next = reinterpret_cast<Function>(real_##symbol.load(std::memory_order_relaxed)); \
-    if (!enabled()) return next args;                                                                \
-    before;                                                                                          \
-    const CUresult result = next args;                                                               \
-    after;                                                                                           \
-    return result;                                                                                   \
-  }
+#define WRAP(symbol, params, args, before, after) SLUICE_WRAPPER(symbol, (AROUND(before, after)), params, args)
+#define AROUND(before, after)       \
+  [&] {                             \
+    before;                         \
+    const CUresult result = call(); \
+    after;                          \
+    return result;                  \
+  }()
 
 #define WRAP_STREAM(symbol, per_thread, await) \
   WRAP(symbol, (CUstream stream), (stream), StreamWait wait(stream, per_thread); await, wait.done(result))

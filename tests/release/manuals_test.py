@@ -89,9 +89,6 @@ class Manuals(unittest.TestCase):
                 done = call(tool, *options, *paths)
                 self.assertEqual((0, "", ""), (done.returncode, done.stdout, done.stderr), tool)
 
-    def test_pages_do_not_depend_on_when_they_are_made(self):
-        self.assertEqual(self.pages, dict(manuals.Manual("1.2.3", "2020-02-02").pages()))
-
     def test_a_missing_section_is_named(self):
         with self.assertRaisesRegex(SystemExit, "## walk"):
             manuals.section(self.cli, "walk")

@@ -260,6 +260,16 @@ void release_held(Board* board, int client, std::uint64_t now);
 // of closers whose progress has not moved for kStallNs. Returns the bits it removed. kSpareBit stays.
 GateBits check_holders(Board* board, int client, std::uint64_t now);
 
+// Calls `visit(slot)` for every client slot that may have a live client.
+template <class F>
+void for_each_occupied(const Board* board, F visit) {
+  for (int word = 0; word < kClients / 64; ++word) {
+    for (std::uint64_t bits = board->occupied[word].load(); bits != 0; bits &= bits - 1) {
+      visit(word * 64 + __builtin_ctzll(bits));
+    }
+  }
+}
+
 // Wipes the slots of dead processes and clears their bits everywhere. Any process may call it at any time.
 // Returns the number of slots freed.
 int reap(Board* board, std::uint64_t now);
