@@ -23,6 +23,7 @@ ARROWS = {
     "shim": ("board", "driver"),  # loaded into other people's programs: nothing else of ours
     "control": ("base",),  # messages between command line and daemon
     "health": ("base",),  # NVML, opened at run time
+    "memory": ("driver",),  # the fixed pool
     "engine": ("base",),  # ONNX models: import, passes, programs for devices
     "daemon": ("board", "policy", "health", "control"),  # owns what is slow
     "capi": ("engine",),  # libsluice.so, the engine for C
