@@ -50,7 +50,8 @@ Status Backing::create_plain(std::uint64_t bytes) {
 Status Backing::create_virtual(CUdevice device, std::uint64_t bytes) {
   CUmemAllocationProp properties = {};
   properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
-  properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, {device}};
+  properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+  properties.location.id = device;
   access_ = {properties.location, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
   std::size_t granularity = 0;
   if (CUresult code = driver_.granularity(&granularity, &properties, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED);

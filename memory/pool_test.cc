@@ -42,6 +42,7 @@ class PoolTest : public ::testing::Test {
   }
   void TearDown() override {
     for (const auto& gate : gates_) gate->store(0);
+    pools_.clear();
     EXPECT_EQ(call<decltype(&cuCtxSynchronize)>("cuCtxSynchronize")(), CUDA_SUCCESS);
   }
 
@@ -56,13 +57,14 @@ class PoolTest : public ::testing::Test {
     EXPECT_EQ(call<decltype(&cuStreamCreate)>("cuStreamCreate")(&out, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
     return out;
   }
-  static std::unique_ptr<Pool> pool(std::uint64_t bytes, bool exportable = false) {
+  // Stays until the gates are open: a pool's end waits for the device.
+  Pool* pool(std::uint64_t bytes, bool exportable = false) {
     PoolOptions options;
     options.capacity_bytes = bytes;
     options.exportable = exportable;
     Result<std::unique_ptr<Pool>> made = Pool::create(options);
     EXPECT_TRUE(made.ok()) << made.status().message();
-    return std::move(*made);
+    return pools_.emplace_back(std::move(*made)).get();
   }
   // The stream stands still until the word is 0.
   std::atomic<std::uint64_t>* hold(CUstream stream) {
@@ -93,10 +95,11 @@ class PoolTest : public ::testing::Test {
   CUcontext context_ = nullptr;
   CUstream a_ = nullptr, b_ = nullptr;
   std::vector<std::atomic<std::uint64_t>*> gates_;
+  std::vector<std::unique_ptr<Pool>> pools_;
 };
 
 TEST_F(PoolTest, AFreedBlockIsUsedAgainOnItsStreamAtOnce) {
-  const auto pool = this->pool(64 * kMiB);
+  Pool* pool = this->pool(64 * kMiB);
   hold(a_);
   const Result<CUdeviceptr> first = pool->allocate(40 * kMiB, a_);
   ASSERT_TRUE(first.ok());
@@ -106,7 +109,7 @@ TEST_F(PoolTest, AFreedBlockIsUsedAgainOnItsStreamAtOnce) {
 }
 
 TEST_F(PoolTest, AnotherStreamWaitsForTheOneThatHadTheBlock) {
-  const auto pool = this->pool(64 * kMiB);
+  Pool* pool = this->pool(64 * kMiB);
   const CUdeviceptr first = *pool->allocate(40 * kMiB, a_);
   auto* gate = hold(a_);
   set(first, 1, kMiB, a_);
@@ -125,14 +128,14 @@ TEST_F(PoolTest, AnotherStreamWaitsForTheOneThatHadTheBlock) {
 }
 
 TEST_F(PoolTest, WhatAStreamHasFinishedWithIsHadWithoutAWait) {
-  const auto pool = this->pool(64 * kMiB);
+  Pool* pool = this->pool(64 * kMiB);
   ASSERT_TRUE(pool->free(*pool->allocate(40 * kMiB, a_), a_).ok());
   EXPECT_TRUE(pool->allocate(40 * kMiB, b_).ok());
   EXPECT_EQ(pool->stats().waits, 0u);
 }
 
 TEST_F(PoolTest, AStreamTakesOthersMemoryOnlyWhenThereIsNoOther) {
-  const auto pool = this->pool(64 * kMiB);
+  Pool* pool = this->pool(64 * kMiB);
   const CUdeviceptr first = *pool->allocate(16 * kMiB, a_);
   hold(a_);
   ASSERT_TRUE(pool->free(first, a_).ok());
@@ -141,7 +144,7 @@ TEST_F(PoolTest, AStreamTakesOthersMemoryOnlyWhenThereIsNoOther) {
 }
 
 TEST_F(PoolTest, FreePiecesThatLieApartAreMovedTogether) {
-  const auto pool = this->pool(64 * kMiB);
+  Pool* pool = this->pool(64 * kMiB);
   std::vector<CUdeviceptr> blocks;
   for (int i = 0; i < 8; ++i) blocks.push_back(*pool->allocate(8 * kMiB, a_));
   for (std::size_t i = 0; i < 8; i += 2) {
@@ -163,7 +166,7 @@ TEST_F(PoolTest, FreePiecesThatLieApartAreMovedTogether) {
 }
 
 TEST_F(PoolTest, AnExportablePoolHasOneDriverAllocationAndMovesNothing) {
-  const auto pool = this->pool(64 * kMiB, true);
+  Pool* pool = this->pool(64 * kMiB, true);
   std::vector<CUdeviceptr> blocks;
   for (int i = 0; i < 8; ++i) blocks.push_back(*pool->allocate(8 * kMiB, a_));
   for (std::size_t i = 0; i < 8; i += 2) ASSERT_TRUE(pool->free(blocks[i], a_).ok());
@@ -175,7 +178,7 @@ TEST_F(PoolTest, AnExportablePoolHasOneDriverAllocationAndMovesNothing) {
 }
 
 TEST_F(PoolTest, AnErrorSaysWhatThePoolHolds) {
-  const auto pool = this->pool(64 * kMiB);
+  Pool* pool = this->pool(64 * kMiB);
   ASSERT_TRUE(pool->allocate(48 * kMiB, a_).ok());
   const Status status = pool->allocate(32 * kMiB, a_).status();
   EXPECT_EQ(status.code(), Code::kResourceExhausted);
@@ -203,7 +206,7 @@ TEST_F(PoolTest, WithoutAContextThereIsNoPool) {
 }
 
 TEST_F(PoolTest, FreeingTwiceOrWhatIsNoBlockIsAnErrorAndChangesNothing) {
-  const auto pool = this->pool(64 * kMiB);
+  Pool* pool = this->pool(64 * kMiB);
   for (std::uint64_t bytes : {std::uint64_t{100}, 3 * kMiB}) {
     const CUdeviceptr block = *pool->allocate(bytes, a_);
     EXPECT_EQ(pool->free(block + 512, a_).code(), Code::kInvalidArgument);
@@ -218,7 +221,7 @@ TEST_F(PoolTest, FreeingTwiceOrWhatIsNoBlockIsAnErrorAndChangesNothing) {
 }
 
 TEST_F(PoolTest, SmallBlocksAreSharedOutOfSlabsAndComeBack) {
-  const auto pool = this->pool(4 * kMiB);
+  Pool* pool = this->pool(4 * kMiB);
   std::vector<CUdeviceptr> blocks;
   std::mt19937 random(1);
   std::uint64_t rounded = 0;
@@ -239,7 +242,7 @@ TEST_F(PoolTest, SmallBlocksAreSharedOutOfSlabsAndComeBack) {
 }
 
 TEST_F(PoolTest, ASmallBlockFreedBehindAnotherStreamWaitsForThatOne) {
-  const auto pool = this->pool(2 * kMiB);
+  Pool* pool = this->pool(2 * kMiB);
   std::vector<CUdeviceptr> blocks;
   for (Result<CUdeviceptr> block = pool->allocate(8192, a_); block.ok(); block = pool->allocate(8192, a_))
     blocks.push_back(*block);
@@ -255,7 +258,7 @@ TEST_F(PoolTest, ASmallBlockFreedBehindAnotherStreamWaitsForThatOne) {
 }
 
 TEST_F(PoolTest, AThreadsOwnStreamIsAnotherInEveryThread) {
-  const auto pool = this->pool(64 * kMiB);
+  Pool* pool = this->pool(64 * kMiB);
   const CUdeviceptr mine = *pool->allocate(40 * kMiB, CU_STREAM_PER_THREAD);
   ASSERT_TRUE(pool->free(mine, CU_STREAM_PER_THREAD).ok());
   std::thread([&] {
@@ -269,7 +272,7 @@ TEST_F(PoolTest, AThreadsOwnStreamIsAnotherInEveryThread) {
 }
 
 TEST_F(PoolTest, AStreamThatIsForgottenMayBeDestroyed) {
-  const auto pool = this->pool(64 * kMiB);
+  Pool* pool = this->pool(64 * kMiB);
   for (int i = 0; i < 20; ++i) {
     CUstream stream = this->stream();
     const CUdeviceptr large = *pool->allocate(40 * kMiB, stream), small = *pool->allocate(1000, stream);
@@ -284,7 +287,7 @@ TEST_F(PoolTest, AStreamThatIsForgottenMayBeDestroyed) {
 }
 
 TEST_F(PoolTest, WhileAStreamIsCapturedOthersMemoryIsNotTaken) {
-  const auto pool = this->pool(64 * kMiB);
+  Pool* pool = this->pool(64 * kMiB);
   ASSERT_TRUE(pool->free(*pool->allocate(40 * kMiB, b_), b_).ok());
   ASSERT_EQ(call<decltype(&cuStreamBeginCapture)>("cuStreamBeginCapture_v2")(a_, CU_STREAM_CAPTURE_MODE_GLOBAL),
             CUDA_SUCCESS);
@@ -298,7 +301,7 @@ TEST_F(PoolTest, WhileAStreamIsCapturedOthersMemoryIsNotTaken) {
 }
 
 TEST_F(PoolTest, ManyThreadsOnManyStreams) {
-  const auto pool = this->pool(32 * kMiB);
+  Pool* pool = this->pool(32 * kMiB);
   std::vector<CUstream> streams = {a_, b_, stream(), nullptr, CU_STREAM_PER_THREAD};
   std::vector<std::thread> threads;
   for (unsigned t = 0; t < 4; ++t) {

@@ -29,6 +29,7 @@ class Pool::Impl::DriverSection {
 
 Pool::Impl::~Impl() {
   const DriverSection section(*this);
+  driver_.synchronize_context();  // memory that is still in use must not be unmapped
   backing_.reset();
 }
 

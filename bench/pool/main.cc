@@ -176,7 +176,7 @@ Result<std::vector<Row>> measure_times(const Trace& trace, const Machine& machin
   if (!pool.ok()) return pool.status();
   CUmemPoolProps properties = {};
   properties.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
-  properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, {0}};
+  properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
   CUmemoryPool driver_pool = nullptr;
   std::uint64_t threshold = ~std::uint64_t{0};  // keep all memory
   if (machine.driver.pool_create(&driver_pool, &properties) != CUDA_SUCCESS ||

@@ -169,7 +169,7 @@ typedef struct sluice_pool_stats {
  * driver. SLUICE_RESOURCE_EXHAUSTED: the device has not that much free. */
 SLUICE_API int sluice_pool_create(const sluice_pool_options* options, sluice_pool** out);
 
-/* Gives the memory back, blocks still allocated included. The device must be done with them. NULL does nothing. */
+/* Waits for the device and gives the memory back, blocks still allocated included. NULL does nothing. */
 SLUICE_API void sluice_pool_destroy(sluice_pool* pool);
 
 /* *address is for work submitted to `stream` from now on. SLUICE_RESOURCE_EXHAUSTED: the message says what is reserved,

@@ -53,7 +53,7 @@ class Pool {
   // without a context, kResourceExhausted with how much the device had, kUnavailable without a driver.
   static Result<std::unique_ptr<Pool>> create(const PoolOptions& options);
 
-  // REQUIRES: the device is done with the blocks. Those still allocated go too.
+  // Waits for the device. Blocks still allocated go too.
   ~Pool();
   Pool(const Pool&) = delete;
   Pool& operator=(const Pool&) = delete;
