@@ -23,9 +23,10 @@ ARROWS = {
     "shim": ("board", "driver"),  # loaded into other people's programs: nothing else of ours
     "control": ("base",),  # messages between command line and daemon
     "health": ("base",),  # NVML, opened at run time
+    "memory": ("driver",),  # the fixed pool
     "engine": ("base",),  # ONNX models: import, passes, programs for devices
     "daemon": ("board", "policy", "health", "control"),  # owns what is slow
-    "capi": ("engine",),  # libsluice.so, the engine for C
+    "capi": ("engine", "memory"),  # libsluice.so, the engine and the pool for C
     "cli": ("control", "health", "board", "driver", "engine"),  # `run` takes the job's slot and finds the driver
 }
 # The public header of a room that has it by another name than sluice/<room>.h.
