@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <climits>
+#include <filesystem>
 #include <set>
+#include <system_error>
 
 #include "output.h"
 #include "processes.h"
@@ -60,7 +62,7 @@ Status JobsMps::prepare(const Machine& machine, const std::vector<std::string>& 
 Status JobsMps::prepare_own(const Machine& machine, const std::vector<std::string>& uuids,
                             const Environment& environment) {
   if (machine.simulated()) {
-    return impossible("the simulated " + machine.gpus().front().name + " has none; leave --mps out, or use a real GPU");
+    return impossible(machine.gpus().front().name + " is simulated and has none; leave --mps out, or use a real GPU");
   }
   char runtime_dir[PATH_MAX];
   if (Status status = board::runtime_directory(runtime_dir, sizeof runtime_dir); !status.ok()) return status;
@@ -112,7 +114,9 @@ void terminate_mps_clients(const std::vector<ProcessIdentity>& processes, int si
   for (ProcessIdentity process : processes) {
     const pid_t pid = pid_of(process);
     // One that has overwritten its environment, for its title, is found by that of another process of the job.
-    if (const std::optional<std::string> pipe = variable_of(pid, mps::kPipeVariable)) directories.insert(*pipe);
+    const std::optional<std::string> pipe = variable_of(pid, mps::kPipeVariable);
+    std::error_code none;
+    if (pipe && std::filesystem::is_directory(*pipe, none)) directories.insert(*pipe);
     if (dies_of(pid, signal)) dying.insert(pid);
   }
   if (dying.empty()) return;

@@ -197,16 +197,18 @@ class Runner {
       }
       return {};
     }
+    const bool wants_mps =
+        std::any_of(jobs_.begin(), jobs_.end(), [](const JobProcess& job) { return job.request().mps; });
     Result<Machine> machine = Machine::look(installation_);
     if (!machine.ok()) {
       for (const JobProcess& job : jobs_) {
-        if (job.request().gpu.kind == GpuRequest::Kind::kList || job.request().mps) return machine.status();
+        if (job.request().gpu.kind == GpuRequest::Kind::kList || wants_mps) return machine.status();
       }
       bypass_all(machine.status().message());
       return {};
     }
     machine_ = std::move(*machine);
-    if (machine_->substituted()) {
+    if (machine_->substituted() && !wants_mps) {
       note("no NVIDIA driver found; using the simulated " + machine_->gpus().front().name);
     }
     std::vector<Machine::Choice> choices;
@@ -214,7 +216,8 @@ class Runner {
     for (JobProcess& job : jobs_) {
       if (jobs_.size() == 1) be_rank(job);
       Result<Machine::Choice> choice = machine_->choose(job.request(), own_environment_);
-      if (!choice.ok() && choice.status().code() == Code::kNotFound && !job.request().mps) {
+      if (!choice.ok() && choice.status().code() == Code::kNotFound) {
+        if (wants_mps) return Status::error(Code::kUnavailable, "MPS is not possible: %s", choice.status().message());
         bypass_all(choice.status().message());
         return {};
       }

@@ -23,7 +23,8 @@ using control::FileLock;
 constexpr std::uint64_t kAskNs = 5 * kNanosPerSecond;
 constexpr std::uint64_t kStartNs = 20 * kNanosPerSecond;
 constexpr std::uint64_t kQuitNs = 30 * kNanosPerSecond;
-constexpr std::uint64_t kTurnNs = 60 * kNanosPerSecond;  // for one that starts or ends the daemon just now
+constexpr std::uint64_t kTurnNs = 60 * kNanosPerSecond;   // for one that starts or ends the daemon just now
+constexpr std::uint64_t kGlanceNs = kNanosPerSecond / 2;  // for one that only looks whether it may end it
 constexpr std::uint64_t kRetryNs = 20 * kNanosPerMilli;
 constexpr char kUsersLock[] = "/users.lock";  // held shared by every Use
 
@@ -191,7 +192,7 @@ Result<End> end_unused(const std::string& runtime_dir) {
   const std::string directory = own_directory(runtime_dir);
   if (!has_own(runtime_dir)) return End::kNothing;
   if (Status status = check_own(directory); !status.ok()) return status;
-  Result<FileLock> turn = FileLock::acquire(turn_lock_path(runtime_dir), FileLock::Mode::kExclusive, 0);
+  Result<FileLock> turn = FileLock::acquire(turn_lock_path(runtime_dir), FileLock::Mode::kExclusive, kGlanceNs);
   if (!turn.ok()) return turn.status().code() == Code::kDeadlineExceeded ? Result<End>(End::kInUse) : turn.status();
   if (!has_own(runtime_dir)) {  // ended just now, by another
     turn->remove_file();

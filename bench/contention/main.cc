@@ -61,6 +61,10 @@ Status measure_all(const Options& options, const Machine& machine, Report* repor
   if (options.mps) setups.push_back(Setup::kMps);
   setups.push_back(Setup::kSluice);
   if (options.mps) setups.push_back(Setup::kSluiceMps);
+  if (options.mps) {  // before anything is measured in vain
+    Mps trial;
+    if (Status status = trial.start(machine); !status.ok()) return status;
+  }
   std::vector<std::vector<Run>> runs(setups.size());
   double seconds = options.seconds > 0 ? options.seconds : default_seconds(machine.simulated, machine.real_per_shown);
   Progress progress(options.repeats * static_cast<int>(options.jobs.size() + setups.size() - 1));

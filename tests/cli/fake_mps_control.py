@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Stands for nvidia-cuda-mps-control in tests: a daemon without a GPU, known by its pipe directory, as NVIDIA's is.
 
-Its clients are the live processes that have put a file with their number into the folder `clients` of the pipe
-directory. Its one server is the daemon itself, or the process in MPS_FAKE_SERVER. What it is told goes to MPS_FAKE_LOG,
+Its clients are the live processes that name it in their environment and have a driver loaded, or have put a file with
+their number into the folder `clients` of the pipe directory. Its one server is the daemon itself, or the process in MPS_FAKE_SERVER. What it is told goes to MPS_FAKE_LOG,
 a line of JSON each. MPS_FAKE_FAILS makes -d fail with that text.
 """
 import json
@@ -10,6 +10,32 @@ import os
 import shutil
 import signal
 import sys
+
+
+def machine_with_mps(build, folder):
+    """Environment of a machine with this control program, whose log is FOLDER/log, and with a driver that does not say
+    that it is the emulator: the emulator's, its mark removed."""
+    emulator = os.path.join(build, "lib", "sluice", "emulator")
+    programs, drivers = os.path.join(folder, "bin"), os.path.join(folder, "driver")
+    os.mkdir(programs)
+    os.mkdir(drivers)
+    os.symlink(os.path.abspath(__file__), os.path.join(programs, "nvidia-cuda-mps-control"))
+    with open(os.path.join(emulator, "libcuda.so.1"), "rb") as file:
+        driver = file.read().replace(b"sluice_emulator_version", b"sluice_somebody_version")
+    with open(os.path.join(drivers, "libcuda.so.1"), "wb") as file:
+        file.write(driver)
+    return {"PATH": programs + ":" + os.environ["PATH"], "SLUICE_DRIVER": os.path.join(drivers, "libcuda.so.1"),
+            "SLUICE_NVML": os.path.join(emulator, "libnvidia-ml.so.1"), "MPS_FAKE_LOG": os.path.join(folder, "log")}
+
+
+def told(folder):
+    """What the control program was told, in order."""
+    try:
+        with open(os.path.join(folder, "log"), encoding="utf-8") as file:
+            return [json.loads(line) for line in file]
+    except FileNotFoundError:
+        return []
+
 
 PIPE = os.environ.get("CUDA_MPS_PIPE_DIRECTORY", "/tmp/nvidia-mps")
 CONTROL = os.path.join(PIPE, "control")
@@ -40,8 +66,20 @@ def daemon():
         return None
 
 
+def has_driver(pid):
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            environment = file.read().split(b"\0")
+        with open(f"/proc/{pid}/maps", "rb") as file:
+            return f"CUDA_MPS_PIPE_DIRECTORY={PIPE}".encode() in environment and b"/libcuda.so.1" in file.read()
+    except OSError:
+        return False
+
+
 def clients():
-    return [int(name) for name in sorted(os.listdir(CLIENTS)) if is_alive(int(name))]
+    told_so = {int(name) for name in os.listdir(CLIENTS)}
+    return [pid for pid in sorted(map(int, filter(str.isdigit, os.listdir("/proc"))))
+            if is_alive(pid) and (pid in told_so or has_driver(pid))]
 
 
 def start():

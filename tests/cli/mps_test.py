@@ -4,7 +4,6 @@ The driver is the emulator's with its mark removed, so that it counts as a real 
 """
 import json
 import os
-import pathlib
 import shutil
 import signal
 import stat
@@ -12,10 +11,11 @@ import subprocess
 import sys
 import unittest
 
+import fake_mps_control
 import support
 from support import CliTest, is_alive, wait_until
 
-FAKE = pathlib.Path(__file__).with_name("fake_mps_control.py")
+FAKE = os.path.abspath(fake_mps_control.__file__)
 CARD = "GPU-00000000-0000-0000-0000-000000000001"  # the ordinary one of health/fake_nvml.cc
 
 # Becomes a client of the MPS daemon that its environment names; argv[1] says what SIGTERM does.
@@ -35,21 +35,8 @@ while True:
 class MpsTest(CliTest):
     def setUp(self):
         super().setUp()
-        programs = os.path.join(self.folder, "bin")
-        os.mkdir(programs)
-        os.symlink(FAKE, os.path.join(programs, "nvidia-cuda-mps-control"))
-        self.env["PATH"] = programs + ":" + os.environ["PATH"]
-        self.log = self.env["MPS_FAKE_LOG"] = os.path.join(self.folder, "log")
+        self.env.update(fake_mps_control.machine_with_mps(support.BUILD, self.folder))
         self.own = os.path.join(self.runtime, f"mps-{os.geteuid()}")
-        # A driver that does not say that it is the emulator.
-        emulator = support.BUILD / "lib" / "sluice" / "emulator"
-        drivers = os.path.join(self.folder, "driver")
-        os.mkdir(drivers)
-        self.env["SLUICE_DRIVER"] = os.path.join(drivers, "libcuda.so.1")
-        with open(self.env["SLUICE_DRIVER"], "wb") as file:
-            file.write((emulator / "libcuda.so.1").read_bytes().replace(b"sluice_emulator_version",
-                                                                        b"sluice_somebody_version"))
-        self.env["SLUICE_NVML"] = str(emulator / "libnvidia-ml.so.1")
         self.addCleanup(self.end_mps, os.path.join(self.own, "pipe"))
 
     def end_mps(self, pipe):
@@ -65,11 +52,7 @@ class MpsTest(CliTest):
         return pipe
 
     def told(self, command):
-        try:
-            with open(self.log, encoding="utf-8") as file:
-                return [entry for entry in map(json.loads, file) if entry["command"] == command]
-        except FileNotFoundError:
-            return []
+        return [entry for entry in fake_mps_control.told(self.folder) if entry["command"] == command]
 
     def start_client(self, *options, on_term="dies"):
         process = self.start("run", "--mps", *options, "--", sys.executable, "-c", CLIENT, on_term)
@@ -146,7 +129,7 @@ sm_percentage = 40
 command = ["sh", "-c", "echo without $CUDA_MPS_PIPE_DIRECTORY"]
 """)
         done = self.call("run", path)
-        self.assertEqual(sorted(done.stdout.splitlines()), ["1 40", "without "], done.stderr)
+        self.assertEqual(sorted(done.stdout.splitlines()), ["1 40", "without"], done.stderr)
 
     def test_a_command_that_does_not_start_leaves_none(self):
         self.assertEqual(self.call("run", "--mps", "--", "no-such-command-of-sluice").returncode, 127)
@@ -253,18 +236,6 @@ class Stopping(MpsTest):
         self.assertEqual(self.told("terminate_client"), [])
         run.wait(support.DEADLINE_S)
 
-    def test_a_job_of_a_killed_run(self):
-        run, client = self.start_client()
-        run.kill()
-        run.wait()
-        job = subprocess.run(["sed", "-zn", "s/^SLUICE_JOB=//p", f"/proc/{client}/environ"], capture_output=True,
-                             text=True, check=True).stdout.strip("\0")
-        stopped = self.call("stop", job)
-        # Without a context of its own on the board the job is gone with its run: only its number is left.
-        self.assertIn(stopped.returncode, (0, 2), stopped.stderr)
-        os.kill(client, signal.SIGKILL)
-        wait_until(lambda: not os.path.exists(self.own), "the end of MPS")
-
     def test_a_duration_ends_its_work_first(self):
         path = self.write("jobs.toml", f"""
 [[job]]
@@ -314,8 +285,8 @@ class Refused(MpsTest):
         done = self.call("run", "--mps", "--", "echo", "started",
                          env=dict(self.env, SLUICE_DRIVER=str(support.BUILD / "lib/sluice/emulator/libcuda.so.1")))
         self.assertEqual((done.returncode, done.stdout), (3, ""))
-        self.assertEqual(done.stderr, "sluice: run: MPS is not possible: the simulated NVIDIA GeForce RTX 2060 has none; "
-                                      "leave --mps out, or use a real GPU\n")
+        self.assertEqual(done.stderr, "sluice: run: MPS is not possible: NVIDIA GeForce RTX 2060 (emulated) is simulated "
+                                      "and has none; leave --mps out, or use a real GPU\n")
 
     def test_no_control_program(self):
         self.refused("MPS needs nvidia-cuda-mps-control, which is not in PATH", PATH="/nonexistent")
@@ -325,6 +296,9 @@ class Refused(MpsTest):
 
     def test_no_driver(self):
         self.refused("SLUICE_DRIVER names /none/libcuda.so.1", SLUICE_DRIVER="/none/libcuda.so.1")
+
+    def test_hidden_gpus(self):
+        self.refused("MPS is not possible: CUDA_VISIBLE_DEVICES=''", CUDA_VISIBLE_DEVICES="")
 
     def fake_nvml(self, **modes):
         return {"SLUICE_NVML": str(support.BUILD / "tests" / "libfake_nvml.so"), **modes}
