@@ -105,7 +105,8 @@ int run_verb(std::vector<std::string> args) {
           ->option_text("SIZE|%"),
       app.add_flag("-w,--wait", texts.wait, "Start it when that memory is free, in order of arrival"),
       app.add_flag("--mps", texts.mps, "Make its processes clients of MPS; starts the MPS daemon where none answers"),
-      app.add_option("--sm-percentage", texts.sm_percentage, "With --mps: part of the SMs that each of them may use")
+      app.add_option("--sm-percentage", texts.sm_percentage,
+                     "Per cent of the SMs that each of them may use; needs --mps")
           ->option_text("N"),
       app.add_flag("--container", texts.container, "Add to docker run, podman run or nerdctl run what the job needs"),
   };
