@@ -1,5 +1,6 @@
 // An NVML for tests, with three cards: an ordinary one, one that supports nothing, one that has fallen off the bus.
-// SLUICE_FAKE_NVML_INIT makes nvmlInit_v2 return that number.
+// SLUICE_FAKE_NVML_INIT makes nvmlInit_v2 return that number; SLUICE_FAKE_NVML_COMPUTE_MODE and SLUICE_FAKE_NVML_MIG
+// are the modes of the ordinary card.
 #include <cstdlib>
 #include <cstring>
 
@@ -23,6 +24,10 @@ int put(char* out, unsigned int bytes, const char* text) {
   std::strcpy(out, text);
   return kSuccess;
 }
+int number_in(const char* variable) {
+  const char* text = std::getenv(variable);
+  return text == nullptr ? 0 : std::atoi(text);
+}
 const char* uuid_of(unsigned long index) {
   return index == 0 ? "GPU-00000000-0000-0000-0000-000000000001" : "GPU-00000000-0000-0000-0000-000000000002";
 }
@@ -32,10 +37,7 @@ const char* uuid_of(unsigned long index) {
 #pragma GCC visibility push(default)
 extern "C" {
 
-int nvmlInit_v2() {
-  const char* code = std::getenv("SLUICE_FAKE_NVML_INIT");
-  return code == nullptr ? kSuccess : std::atoi(code);
-}
+int nvmlInit_v2() { return number_in("SLUICE_FAKE_NVML_INIT"); }
 int nvmlShutdown() { return kSuccess; }
 const char* nvmlErrorString(int) { return "the fake's error"; }
 int nvmlDeviceGetCount_v2(unsigned int* count) {
@@ -76,6 +78,16 @@ int nvmlDeviceGetComputeRunningProcesses_v2(DeviceHandle device, unsigned int* c
   for (unsigned int i = 0; i < kProcesses; ++i) {
     out[i] = {1000 + i, i == 0 ? sluice::health::nvml::kNotAvailable : i, 0, 0};
   }
+  return kSuccess;
+}
+int nvmlDeviceGetComputeMode(DeviceHandle device, int* out) {
+  if (index_of(device) != 0) return kNotSupported;
+  *out = number_in("SLUICE_FAKE_NVML_COMPUTE_MODE");
+  return kSuccess;
+}
+int nvmlDeviceGetMigMode(DeviceHandle device, unsigned int* current, unsigned int* pending) {
+  if (index_of(device) != 0) return kNotSupported;
+  *current = *pending = static_cast<unsigned int>(number_in("SLUICE_FAKE_NVML_MIG"));
   return kSuccess;
 }
 int nvmlDeviceGetTopologyCommonAncestor(DeviceHandle one, DeviceHandle other, int* out) {

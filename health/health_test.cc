@@ -30,6 +30,20 @@ TEST(Nvml, DevicesAndWhatTheyAnswer) {
   EXPECT_DOUBLE_EQ(*ordinary.utilization_ratio, 0.58);
 }
 
+TEST(Nvml, ModesOfACard) {
+  setenv("SLUICE_FAKE_NVML_COMPUTE_MODE", "3", 1);
+  setenv("SLUICE_FAKE_NVML_MIG", "1", 1);
+  const auto divided = fake()->device(kOrdinary);
+  unsetenv("SLUICE_FAKE_NVML_COMPUTE_MODE");
+  unsetenv("SLUICE_FAKE_NVML_MIG");
+  ASSERT_TRUE(divided.ok());
+  EXPECT_EQ(divided->compute_mode, ComputeMode::kExclusiveProcess);
+  EXPECT_EQ(divided->mig, true);
+  const auto whole = fake()->device(kOrdinary);
+  EXPECT_EQ(whole->compute_mode, ComputeMode::kDefault);
+  EXPECT_EQ(whole->mig, false);
+}
+
 TEST(Nvml, WhatIsNotSupportedIsAbsentNotZero) {
   const auto devices = fake()->devices();
   const Device& poor = (*devices)[1];
@@ -37,6 +51,8 @@ TEST(Nvml, WhatIsNotSupportedIsAbsentNotZero) {
   EXPECT_FALSE(poor.memory_total_bytes.has_value());
   EXPECT_FALSE(poor.memory_used_bytes.has_value());
   EXPECT_FALSE(poor.utilization_ratio.has_value());
+  EXPECT_FALSE(poor.compute_mode.has_value());
+  EXPECT_FALSE(poor.mig.has_value());
 }
 
 TEST(Nvml, ALostCardKeepsItsPlace) {

@@ -24,6 +24,8 @@ struct Nvml::Functions {
   Return (*memory_v2)(DeviceHandle, nvml::MemoryV2*);
   Return (*utilization)(DeviceHandle, nvml::Utilization*);
   Return (*compute_processes)(DeviceHandle, unsigned int*, nvml::ProcessInfo*);
+  Return (*compute_mode)(DeviceHandle, int*);
+  Return (*mig_mode)(DeviceHandle, unsigned int*, unsigned int*);
   Return (*topology)(DeviceHandle, DeviceHandle, int*);
   bool simulated;
 
@@ -76,6 +78,8 @@ Result<std::shared_ptr<Nvml>> Nvml::open(const char* path) {
   load(library, f->utilization, "nvmlDeviceGetUtilizationRates");
   load(library, f->compute_processes, "nvmlDeviceGetComputeRunningProcesses_v3",
        "nvmlDeviceGetComputeRunningProcesses_v2");
+  load(library, f->compute_mode, "nvmlDeviceGetComputeMode");
+  load(library, f->mig_mode, "nvmlDeviceGetMigMode");
   load(library, f->topology, "nvmlDeviceGetTopologyCommonAncestor");
   f->simulated = dlsym(library, "sluice_emulator_version") != nullptr;
   if (f->init == nullptr || f->shutdown == nullptr || f->count == nullptr || f->by_index == nullptr ||
@@ -118,6 +122,12 @@ void Nvml::describe(void* opaque, Device* device) const {
   if (f.utilization != nullptr && f.utilization(handle, &load) == nvml::kSuccess) {
     device->utilization_ratio = load.gpu / 100.0;
   }
+  int mode = 0;
+  if (f.compute_mode != nullptr && f.compute_mode(handle, &mode) == nvml::kSuccess)
+    device->compute_mode = static_cast<ComputeMode>(mode);
+  unsigned int divided = 0, from_next_reset = 0;
+  if (f.mig_mode != nullptr && f.mig_mode(handle, &divided, &from_next_reset) == nvml::kSuccess)
+    device->mig = divided != 0;
 }
 
 Result<std::vector<Device>> Nvml::devices() const {

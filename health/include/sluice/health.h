@@ -17,6 +17,9 @@
 
 namespace sluice::health {
 
+// Who may have a context on a GPU. The values are NVML's.
+enum class ComputeMode : int { kDefault = 0, kExclusiveThread = 1, kProhibited = 2, kExclusiveProcess = 3 };
+
 struct Device {
   int index = 0;     // NVML's, which is the order of PCI addresses
   std::string uuid;  // "GPU-xxxxxxxx-..."; "" when the card does not answer
@@ -24,6 +27,8 @@ struct Device {
   std::optional<std::uint64_t> memory_total_bytes;
   std::optional<std::uint64_t> memory_used_bytes;
   std::optional<double> utilization_ratio;  // of the last sample period in which any kernel ran
+  std::optional<ComputeMode> compute_mode;
+  std::optional<bool> mig;  // divided into instances
 };
 
 // A process with a compute context on a GPU.
