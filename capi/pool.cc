@@ -79,20 +79,35 @@ Result<std::uint64_t> torch_capacity() {
   return std::uint64_t{free} / 10 * 9;
 }
 
-// The device's pool, made in the current context, which is its primary one: PyTorch sees to that.
+// PyTorch uses the primary context, and may allocate before anything has made it current.
+Status use_primary_context(int device) {
+  Result<void*> library = sluice::driver::open_process_library();
+  if (!library.ok()) return library.status();
+  const auto init = sluice::driver::symbol<decltype(&cuInit)>(*library, "cuInit");
+  const auto retain = sluice::driver::symbol<decltype(&cuDevicePrimaryCtxRetain)>(*library, "cuDevicePrimaryCtxRetain");
+  const auto current = sluice::driver::symbol<decltype(&cuCtxGetCurrent)>(*library, "cuCtxGetCurrent");
+  const auto set = sluice::driver::symbol<decltype(&cuCtxSetCurrent)>(*library, "cuCtxSetCurrent");
+  CUcontext now = nullptr, primary = nullptr;
+  if (init == nullptr || retain == nullptr || current == nullptr || set == nullptr || init(0) != CUDA_SUCCESS ||
+      retain(&primary, device) != CUDA_SUCCESS || current(&now) != CUDA_SUCCESS ||
+      (now != primary && set(primary) != CUDA_SUCCESS))
+    return Status::error(Code::kUnavailable, "device %d cannot be used", device);
+  return {};
+}
+
+// The device's pool, made in its primary context.
 Result<memory::Pool*> torch_pool(int device, bool make) {
   TorchPools& all = torch_pools();
   const std::lock_guard lock(all.mutex);
-  std::unique_ptr<memory::Pool>& pool = all.pools[device];
-  if (pool == nullptr) {
-    if (!make) return Status::error(Code::kNotFound, "no pool was made for device %d", device);
-    Result<std::uint64_t> capacity = torch_capacity();
-    if (!capacity.ok()) return capacity.status();
-    Result<std::unique_ptr<memory::Pool>> made = memory::Pool::create({*capacity, false});
-    if (!made.ok()) return made.status();
-    pool = std::move(*made);
-  }
-  return pool.get();
+  const auto known = all.pools.find(device);
+  if (known != all.pools.end()) return known->second.get();
+  if (!make) return Status::error(Code::kNotFound, "no pool was made for device %d", device);
+  if (Status status = use_primary_context(device); !status.ok()) return status;
+  Result<std::uint64_t> capacity = torch_capacity();
+  if (!capacity.ok()) return capacity.status();
+  Result<std::unique_ptr<memory::Pool>> made = memory::Pool::create({*capacity, false});
+  if (!made.ok()) return made.status();
+  return all.pools.emplace(device, std::move(*made)).first->second.get();
 }
 
 }  // namespace

@@ -44,8 +44,8 @@ class AddressMap {
   std::size_t home(std::uint64_t address) const { return (address / Heap::kGrain * 0x9E3779B97F4A7C15u) >> shift_; }
 
   void grow() {
-    std::vector<Heap::Block*> old = std::move(slots_);
-    slots_.assign(old.size() * 2, nullptr);
+    std::vector<Heap::Block*> old(slots_.size() * 2);
+    old.swap(slots_);
     --shift_;
     count_ = 0;
     for (Heap::Block* block : old) {

@@ -120,6 +120,10 @@ void Backing::add_unmapped(Heap::Range range) {
 
 bool Backing::is_mapped(std::uint64_t address) const { return mapped_.empty() || mapped_[place_of(address)] != kNone; }
 
+bool Backing::has_addresses(std::uint64_t bytes) const {
+  return std::any_of(unmapped_.begin(), unmapped_.end(), [bytes](const auto& piece) { return piece.second >= bytes; });
+}
+
 Result<Heap::Range> Backing::gather(const std::vector<Heap::Range>& pieces) {
   std::vector<std::size_t> chunks;
   for (const Heap::Range& piece : pieces) {
@@ -134,23 +138,25 @@ Result<Heap::Range> Backing::gather(const std::vector<Heap::Range>& pieces) {
                          format_bytes(length).c_str());
   const std::uint64_t to = place->first;
 
+  // Their addresses are free only when the chunks have new ones: until then the way back must be open.
+  Status status;
   for (const Heap::Range& piece : pieces) {
-    for (std::uint64_t at = 0; at < piece.bytes; at += chunk_bytes_) {
-      driver_.unmap(piece.address + at, chunk_bytes_);
-      mapped_[place_of(piece.address + at)] = kNone;
+    for (std::uint64_t at = piece.address; at < piece.address + piece.bytes && status.ok(); at += chunk_bytes_) {
+      if (CUresult code = driver_.unmap(at, chunk_bytes_); code != CUDA_SUCCESS) {
+        status = Status::error(Code::kInternal, "cuMemUnmap: %s", driver_.name_of(code));
+      } else {
+        mapped_[place_of(at)] = kNone;
+      }
     }
   }
-  // Their addresses are free only when the chunks have new ones: until then the way back must be open.
-  Status status = map(to, chunks);
+  if (status.ok()) status = map(to, chunks);
   std::size_t next = 0;
   for (const Heap::Range& piece : pieces) {
-    add_unmapped(piece);
-    const auto count = static_cast<std::ptrdiff_t>(piece.bytes / chunk_bytes_);
-    if (!status.ok()) {
-      const auto first = chunks.begin() + static_cast<std::ptrdiff_t>(next);
-      if (Status back = map(piece.address, {first, first + count}); !back.ok()) return back;
+    for (std::uint64_t at = piece.address; at < piece.address + piece.bytes; at += chunk_bytes_, ++next) {
+      if (mapped_[place_of(at)] != kNone) continue;  // it never left
+      add_unmapped({at, chunk_bytes_});
+      if (!status.ok()) static_cast<void>(map(at, {chunks[next]}).ok());  // is_mapped() tells whether it did
     }
-    next += static_cast<std::size_t>(count);
   }
   if (!status.ok()) return status;
   return Heap::Range{to, length};

@@ -29,6 +29,7 @@ class Backing {
   std::uint64_t chunk_bytes() const { return chunk_bytes_; }
   bool can_gather() const { return !chunks_.empty(); }
   bool is_mapped(std::uint64_t address) const;
+  bool has_addresses(std::uint64_t bytes) const;  // in one piece
 
   // Maps the chunks of `pieces` to one piece of addresses, which it returns; the old addresses are no longer mapped.
   // REQUIRES: can_gather(), whole mapped chunks, and that the device is done with them. Errors: kResourceExhausted when

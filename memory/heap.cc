@@ -45,6 +45,7 @@ Heap::Block* Heap::make(std::uint64_t address, std::uint64_t bytes) {
 }
 
 void Heap::drop(Block* block) {
+  block->bytes = 0;
   block->next = spare_;
   spare_ = block;
 }
@@ -114,7 +115,18 @@ Heap::Block* Heap::joined(Block* block, int owner) {
 void Heap::add(Range range, int owner) {
   total_bytes_ += range.bytes;
   free_bytes_ += range.bytes;
-  link(make(range.address, range.bytes), owner);
+  Block* block = make(range.address, range.bytes);
+  for (Block& other : blocks_) {
+    if (other.bytes == 0 || &other == block) continue;  // a dropped one
+    if (other.address + other.bytes == range.address) {
+      block->before = &other;
+      other.after = block;
+    } else if (other.address == range.address + range.bytes) {
+      block->after = &other;
+      other.before = block;
+    }
+  }
+  link(joined(block, owner), owner);
 }
 
 Heap::Block* Heap::find(int owner, std::uint64_t bytes, std::uint64_t alignment, End end, std::uint64_t* at) const {
@@ -127,11 +139,12 @@ Heap::Block* Heap::find(int owner, std::uint64_t bytes, std::uint64_t alignment,
     if (row == lowest / kSplits) filled = filled >> (lowest % kSplits) << (lowest % kSplits);
     for (; filled != 0; filled &= filled - 1) {
       Block* best = nullptr;
-      int looked = 0;
-      for (Block* block = own.first[row][std::countr_zero(filled)]; block != nullptr && looked < kLooked;
-           block = block->next, ++looked) {
+      int fitting = 0;
+      for (Block* block = own.first[row][std::countr_zero(filled)]; block != nullptr && fitting < kLooked;
+           block = block->next) {
         std::uint64_t here = 0;
         if (!place(*block, bytes, alignment, end, &here)) continue;
+        ++fitting;
         if (best != nullptr && (best->bytes < block->bytes || (best->bytes == block->bytes &&
                                                                (best->address < block->address) == (end == End::kLow))))
           continue;
@@ -182,11 +195,12 @@ void Heap::move(int from, int to) {
   }
 }
 
-std::vector<Heap::Range> Heap::remove_chunks(std::uint64_t bytes, std::uint64_t chunk, int owner) {
+std::vector<Heap::Range> Heap::remove_chunks(std::uint64_t bytes, std::uint64_t base, std::uint64_t chunk, int owner) {
   std::vector<Block*> holding;
   std::uint64_t available = 0;
   const auto whole = [&](const Block& block) {
-    const std::uint64_t begin = up(block.address, chunk), end = down(block.address + block.bytes, chunk);
+    const std::uint64_t begin = base + up(block.address - base, chunk);
+    const std::uint64_t end = base + down(block.address + block.bytes - base, chunk);
     return Range{begin, end > begin ? end - begin : 0};
   };
   for (const auto& row : bins(owner).first) {
@@ -217,7 +231,7 @@ std::vector<Heap::Range> Heap::remove_chunks(std::uint64_t bytes, std::uint64_t 
     if (hole->bytes > range.bytes) link(split(hole, range.bytes), owner);
     if (hole->before != nullptr) hole->before->after = nullptr;
     if (hole->after != nullptr) hole->after->before = nullptr;
-    drop(hole);
+    drop(hole);  // its range is kept in `range`
     total_bytes_ -= range.bytes;
     free_bytes_ -= range.bytes;
     removed.push_back(range);

@@ -48,7 +48,8 @@ class Heap {
   // The number of a new owner.
   int add_owner();
 
-  // Adds free addresses, which nothing in the heap overlaps. REQUIRES: multiples of kGrain.
+  // Adds free addresses, which nothing in the heap overlaps; looks at all blocks for its neighbours. REQUIRES:
+  // multiples of kGrain.
   void add(Range range, int owner);
 
   // A block of `bytes`, rounded up to kGrain, of what `owner` or nobody has, its address a multiple of `alignment`;
@@ -62,8 +63,9 @@ class Heap {
   void move(int from, int to);
 
   // Takes the addresses of `bytes`, a multiple of `chunk`, out of free blocks of `owner`, in whole chunks, largest
-  // blocks first; empty, and nothing changed, if they do not have that many. REQUIRES: chunk is a multiple of kGrain.
-  std::vector<Range> remove_chunks(std::uint64_t bytes, std::uint64_t chunk, int owner);
+  // blocks first; empty, and nothing changed, if they do not have that many. Chunks begin at `base` and every `chunk`
+  // from there. REQUIRES: chunk is a multiple of kGrain; no address of the heap is below base.
+  std::vector<Range> remove_chunks(std::uint64_t bytes, std::uint64_t base, std::uint64_t chunk, int owner);
 
   std::uint64_t total_bytes() const { return total_bytes_; }
   std::uint64_t free_bytes() const { return free_bytes_; }
@@ -73,7 +75,7 @@ class Heap {
  private:
   static constexpr int kSplits = 32;  // bins to a power of two
   static constexpr int kRows = 33;    // up to 2^37 grains: 64 TiB
-  static constexpr int kLooked = 16;  // blocks of one bin that are compared
+  static constexpr int kLooked = 16;  // blocks of one bin that fit and are compared
 
   struct Bins {
     std::array<std::array<Block*, kSplits>, kRows> first = {};

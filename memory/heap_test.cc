@@ -87,9 +87,9 @@ TEST_F(HeapTest, ChunksAreRemovedWholeOrNotAtAll) {
   for (int i = 0; i < 16; ++i) blocks.push_back(heap.take(4 * kMiB - (i == 0 ? kGrain : 0), a, End::kLow));
   for (std::size_t i = 0; i < 16; i += 2) heap.give(blocks[i], a);  // eight holes, of which none holds 8 MiB
   EXPECT_EQ(heap.take(8 * kMiB, a, End::kLow), nullptr);
-  EXPECT_THAT(heap.remove_chunks(64 * kMiB, 2 * kMiB, a), ::testing::IsEmpty());
+  EXPECT_THAT(heap.remove_chunks(64 * kMiB, kBase, 2 * kMiB, a), ::testing::IsEmpty());
   const std::uint64_t total = heap.total_bytes(), free = heap.free_bytes();
-  const std::vector<Heap::Range> removed = heap.remove_chunks(8 * kMiB, 2 * kMiB, a);
+  const std::vector<Heap::Range> removed = heap.remove_chunks(8 * kMiB, kBase, 2 * kMiB, a);
   std::uint64_t bytes = 0;
   for (const Heap::Range& range : removed) {
     EXPECT_EQ(range.address % (2 * kMiB), 0u);
@@ -100,6 +100,30 @@ TEST_F(HeapTest, ChunksAreRemovedWholeOrNotAtAll) {
   EXPECT_EQ(heap.free_bytes(), free - bytes);
   heap.add({kBase + 1024 * kMiB, 8 * kMiB}, a);
   EXPECT_EQ(heap.take(8 * kMiB, a, End::kLow)->address, kBase + 1024 * kMiB);
+}
+
+TEST(HeapChunksTest, ChunksBeginAtTheBaseWhateverItIsAMultipleOf) {
+  constexpr std::uint64_t kOdd = kBase + 2 * kMiB, kChunk = 6 * kMiB;
+  Heap heap;
+  const int a = heap.add_owner();
+  heap.add({kOdd, 60 * kMiB}, a);
+  Heap::Block* first = heap.take(7 * kMiB, a, End::kLow);
+  ASSERT_EQ(first->address, kOdd);
+  const std::vector<Heap::Range> removed = heap.remove_chunks(kChunk, kOdd, kChunk, a);
+  ASSERT_EQ(removed.size(), 1u);
+  EXPECT_EQ(removed[0].address, kOdd + 2 * kChunk);
+  EXPECT_EQ(removed[0].bytes, kChunk);
+}
+
+TEST_F(HeapTest, ABlockThatFitsIsFoundBehindManyThatDoNot) {
+  std::vector<Heap::Block*> blocks;
+  for (int i = 0; i < 20; ++i) {
+    blocks.push_back(heap.take((i == 0 ? 1020 : 1000) * kGrain, a, End::kLow));
+    ASSERT_NE(heap.take(kGrain, a, End::kLow), nullptr);
+  }
+  ASSERT_NE(heap.take(heap.largest_free_bytes(), a, End::kLow), nullptr);
+  for (Heap::Block* block : blocks) heap.give(block, a);  // the large one first, so that it is the last of its bin
+  EXPECT_NE(heap.take(1010 * kGrain, a, End::kLow), nullptr);
 }
 
 // Against a list of what is in use: nothing overlaps, nothing is lost, and all comes back as one block.

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -45,7 +46,7 @@ class Pool::Impl {
   void empty_caches(Lock* lock);
   void collect_finished(int owner);
   bool wait_for_others(int owner, const Attempt& attempt);
-  void drain(Lock* lock);
+  bool drain(Lock* lock);
   bool gather(std::uint64_t bytes);
 
   // Whether anything waits for that stream; nobody and draining_ are none.
@@ -66,8 +67,10 @@ class Pool::Impl {
   Slabs slabs_;
   AddressMap blocks_;
   Streams streams_;
-  const int draining_;  // the owner of what a drain waits for
-  std::vector<std::shared_ptr<ThreadCache>> caches_;
+  const int draining_;                    // the owner of what a drain waits for
+  std::vector<std::uint64_t> undrained_;  // small blocks that it waits for
+  // [0] is nobody's: threads that end use it. It never moves.
+  std::deque<std::shared_ptr<ThreadCache>> caches_;
   PoolStats counts_;        // of what is not counted in the caches
   std::mutex drain_mutex_;  // one drain at a time; before mutex_
 };

@@ -25,9 +25,11 @@ Pool::Impl::Impl(const DriverCalls& driver, CUcontext context, std::unique_ptr<B
   Stream& none = streams_.add(nullptr, draining_);
   none.ended = true;
   heap_.add({backing_->addresses().address, backing_->bytes()}, Heap::kNobody);
+  caches_.push_back(std::make_shared<ThreadCache>());
 }
 
 ThreadCache& Pool::Impl::cache() {
+  if (this_thread_ends()) return *caches_.front();
   if (ThreadCache* known = cache_of_this_thread(number_)) return *known;
   std::shared_ptr<ThreadCache> cache;
   {

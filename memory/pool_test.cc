@@ -300,6 +300,31 @@ TEST_F(PoolTest, WhileAStreamIsCapturedOthersMemoryIsNotTaken) {
       << "the capture is whole";
 }
 
+TEST_F(PoolTest, ACaptureElsewhereIsNotBrokenByWaitingForTheDevice) {
+  Pool* pool = this->pool(64 * kMiB);
+  std::thread([&] {
+    ASSERT_EQ(call<decltype(&cuCtxSetCurrent)>("cuCtxSetCurrent")(context_), CUDA_SUCCESS);
+    ASSERT_TRUE(pool->free(*pool->allocate(40 * kMiB, CU_STREAM_PER_THREAD), CU_STREAM_PER_THREAD).ok());
+  }).join();
+  ASSERT_TRUE(pool->free(*pool->allocate(kMiB, a_), a_).ok());
+  ASSERT_EQ(call<decltype(&cuStreamBeginCapture)>("cuStreamBeginCapture_v2")(a_, CU_STREAM_CAPTURE_MODE_RELAXED),
+            CUDA_SUCCESS);
+  EXPECT_EQ(pool->allocate(60 * kMiB, b_).status().code(), Code::kResourceExhausted);
+  EXPECT_EQ(pool->forget(a_).code(), Code::kFailedPrecondition);
+  CUgraph graph = nullptr;
+  EXPECT_EQ(call<decltype(&cuStreamEndCapture)>("cuStreamEndCapture")(a_, &graph), CUDA_SUCCESS);
+  const Result<CUdeviceptr> after = pool->allocate(60 * kMiB, b_);
+  EXPECT_TRUE(after.ok()) << "what was to be waited for then is not lost: " << after.status().message();
+}
+
+TEST_F(PoolTest, ARequestThatCanNeverSucceedTakesNothingFromOthers) {
+  Pool* pool = this->pool(64 * kMiB);
+  EXPECT_FALSE(pool->allocate(1ull << 40, a_).ok());
+  hold(a_);
+  EXPECT_TRUE(pool->allocate(60 * kMiB, b_).ok());
+  EXPECT_EQ(pool->stats().waits, 0u);
+}
+
 TEST_F(PoolTest, ManyThreadsOnManyStreams) {
   Pool* pool = this->pool(32 * kMiB);
   std::vector<CUstream> streams = {a_, b_, stream(), nullptr, CU_STREAM_PER_THREAD};

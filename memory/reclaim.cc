@@ -36,6 +36,7 @@ Pool::Impl::~Impl() {
 bool Pool::Impl::reclaim(int owner, std::uint64_t bytes, const Attempt& attempt, Lock* lock, const char** more) {
   empty_caches(lock);
   if (attempt()) return true;
+  if (bytes > heap_.free_bytes() + slabs_.bytes()) return false;  // whatever is done
   const DriverSection section(*this);
   if (streams_.is_capturing(streams_.of(owner))) {
     *more = "; its stream is being captured, so others' memory cannot be had";
@@ -46,10 +47,9 @@ bool Pool::Impl::reclaim(int owner, std::uint64_t bytes, const Attempt& attempt,
   // A piece may lie across what is nobody's and the stream's own.
   heap_.move(Heap::kNobody, owner);
   if (attempt()) return true;
-  if (bytes > heap_.free_bytes() + slabs_.bytes()) return false;
   // Twice: slabs that the first time empties go back behind their own streams.
   for (int round = 0; round < 2; ++round) {
-    drain(lock);
+    if (!drain(lock)) break;
     if (attempt()) return true;
     const auto& streams = streams_.all();
     if (std::none_of(streams.begin(), streams.end(), [this](const Stream& stream) { return has_any(stream); })) break;
@@ -58,7 +58,7 @@ bool Pool::Impl::reclaim(int owner, std::uint64_t bytes, const Attempt& attempt,
 }
 
 void Pool::Impl::empty_caches(Lock* lock) {
-  const std::vector<std::shared_ptr<ThreadCache>> caches = caches_;
+  const std::deque<std::shared_ptr<ThreadCache>> caches = caches_;
   std::vector<std::uint64_t> pieces;
   lock->unlock();  // a cache's lock comes first
   for (const std::shared_ptr<ThreadCache>& cache : caches) {
@@ -74,7 +74,6 @@ void Pool::Impl::empty_caches(Lock* lock) {
   lock->lock();
   give_pieces(pieces.data(), pieces.size());
   slabs_.release_empty();
-  for (Stream& stream : streams_.all()) ++stream.given;
 }
 
 void Pool::Impl::give_parked(std::vector<std::uint64_t>* parked) {
@@ -116,44 +115,59 @@ bool Pool::Impl::wait_for_others(int owner, const Attempt& attempt) {
   return false;
 }
 
-// Waits, without the lock, for all that was freed until now; what is freed meanwhile keeps its owner.
-void Pool::Impl::drain(Lock* lock) {
+// Waits, without the lock, for all that was freed until now; what is freed meanwhile keeps its owner. False if it could
+// not: what was to be waited for stays draining_'s, for the next drain, which then waits for all of the device.
+bool Pool::Impl::drain(Lock* lock) {
   std::vector<CUevent> events;
-  std::vector<std::uint64_t> parked;
   std::vector<int> ended;
-  bool all = false;
   lock->unlock();
   const std::lock_guard one(drain_mutex_);
   lock->lock();
+  const auto& streams = streams_.all();
+  bool all = heap_.free_bytes(draining_) > 0 || !undrained_.empty();
   for (Stream& stream : streams_.all()) {
-    if (!has_any(stream)) continue;
-    if (!stream.ended && streams_.is_capturing(stream)) continue;
+    if (stream.owner <= draining_) continue;
+    if (stream.forgotten) {
+      heap_.move(stream.owner, Heap::kNobody);
+      continue;
+    }
+    if (stream.ended && stream.per_thread) ended.push_back(stream.owner);
+    if (!has_any(stream) || (!stream.ended && streams_.is_capturing(stream))) continue;
     if (stream.ended || stream.per_thread || !streams_.record(&stream)) {
       all = true;
     } else {
       events.push_back(stream.event);
     }
-    if (stream.ended) ended.push_back(stream.owner);
     heap_.move(stream.owner, draining_);
-    parked.insert(parked.end(), stream.parked.begin(), stream.parked.end());
+    undrained_.insert(undrained_.end(), stream.parked.begin(), stream.parked.end());
     stream.parked.clear();
   }
+  // While a stream captures, waiting for the device would break its capture.
+  if (all && std::any_of(streams.begin(), streams.end(), [this](const Stream& stream) {
+        return stream.owner > draining_ && !stream.ended && streams_.is_capturing(stream);
+      }))
+    return false;
   ++counts_.drains;
   lock->unlock();
-  for (CUevent event : events) driver_.event_synchronize(event);
-  const bool device_done = all && driver_.synchronize_context() == CUDA_SUCCESS;
+  bool done = true;
+  for (CUevent event : events) done = driver_.event_synchronize(event) == CUDA_SUCCESS && done;
+  if (all) done = driver_.synchronize_context() == CUDA_SUCCESS && done;
   lock->lock();
-  for (int owner : ended) streams_.of(owner).forgotten = device_done;
+  if (!done) return false;
+  for (int owner : ended) streams_.of(owner).forgotten = streams_.of(owner).forgotten || all;
   heap_.move(draining_, Heap::kNobody);
-  give_parked(&parked);
+  give_parked(&undrained_);
   slabs_.release_empty();
+  return true;
 }
 
 bool Pool::Impl::gather(std::uint64_t bytes) {
   if (!backing_->can_gather()) return false;
   const std::uint64_t chunk = backing_->chunk_bytes();
+  const std::uint64_t wanted = (bytes + chunk - 1) / chunk * chunk;
+  if (!backing_->has_addresses(wanted)) return false;
   const std::vector<Heap::Range> pieces =
-      heap_.remove_chunks((bytes + chunk - 1) / chunk * chunk, chunk, Heap::kNobody);
+      heap_.remove_chunks(wanted, backing_->addresses().address, chunk, Heap::kNobody);
   if (pieces.empty()) return false;
   Result<Heap::Range> gathered = backing_->gather(pieces);
   if (gathered.ok()) {
@@ -162,21 +176,26 @@ bool Pool::Impl::gather(std::uint64_t bytes) {
     return true;
   }
   for (const Heap::Range& piece : pieces) {
-    if (backing_->is_mapped(piece.address)) heap_.add(piece, Heap::kNobody);
+    for (std::uint64_t at = piece.address; at < piece.address + piece.bytes; at += chunk) {
+      if (backing_->is_mapped(at)) heap_.add({at, chunk}, Heap::kNobody);
+    }
   }
   return false;
 }
 
 Status Pool::Impl::forget(CUstream stream) {
+  if (stream == CU_STREAM_PER_THREAD) {
+    return Status::error(Code::kInvalidArgument, "a thread's own stream cannot be forgotten: it ends with its thread");
+  }
   const DriverSection section(*this);
   Lock lock(mutex_);
   Stream* known = streams_.find(stream);
   if (known == nullptr) return {};  // it never used the pool
-  if (!streams_.record(known)) return Status::error(Code::kFailedPrecondition, "the stream is captured or not valid");
+  if (streams_.is_capturing(*known) || !streams_.record(known))
+    return Status::error(Code::kFailedPrecondition, "the stream is captured or not valid");
   const int owner = known->owner;
   const CUevent event = known->event;
-  known->ended = true;
-  const std::vector<std::shared_ptr<ThreadCache>> caches = caches_;
+  const std::deque<std::shared_ptr<ThreadCache>> caches = caches_;
   lock.unlock();
   if (CUresult code = driver_.event_synchronize(event); code != CUDA_SUCCESS)
     return Status::error(Code::kInternal, "cuEventSynchronize: %s", driver_.name_of(code));
@@ -197,7 +216,7 @@ Status Pool::Impl::forget(CUstream stream) {
   give_parked(&streams_.of(owner).parked);
   slabs_.release_empty();
   heap_.move(owner, Heap::kNobody);
-  streams_.of(owner).forgotten = true;
+  streams_.of(owner).ended = streams_.of(owner).forgotten = true;
   return {};
 }
 

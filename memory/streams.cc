@@ -29,7 +29,8 @@ Stream& Streams::add(CUstream stream, int owner) {
 
 Stream* Streams::find(CUstream stream) {
   for (std::size_t i = 1; i < streams_.size(); ++i) {
-    if (streams_[i].stream == stream && !streams_[i].per_thread && !streams_[i].ended) return &streams_[i];
+    const bool named = streams_[i].owner != 0;  // not one that add() left out
+    if (named && streams_[i].stream == stream && !streams_[i].per_thread && !streams_[i].ended) return &streams_[i];
   }
   return nullptr;
 }
@@ -47,9 +48,12 @@ bool Streams::is_reachable(const Stream& stream, const Stream& from) const {
 
 bool Streams::record(Stream* stream) {
   if (stream->recorded_at == stream->given) return true;
+  stream->recorded_at = ~std::uint64_t{0};
   if (stream->event == nullptr && driver_.event_create(&stream->event, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS)
     return false;
   if (driver_.event_record(stream->event, stream->stream) != CUDA_SUCCESS) return false;
+  // Another thread may have begun to capture it since the caller looked: then the event is the capture's.
+  if (is_capturing(*stream)) return false;
   stream->recorded_at = stream->given;
   return true;
 }

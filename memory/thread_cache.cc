@@ -5,6 +5,8 @@
 namespace sluice::memory {
 namespace {
 
+thread_local bool ends = false;  // needs no destructor, so that it can be read after all of them ran
+
 struct Caches {
   struct Entry {
     std::uint64_t pool;
@@ -13,6 +15,7 @@ struct Caches {
   std::vector<Entry> entries;
 
   ~Caches() {
+    ends = true;
     for (const Entry& entry : entries) entry.cache->orphaned.store(true);
   }
 };
@@ -20,6 +23,8 @@ struct Caches {
 thread_local Caches caches;
 
 }  // namespace
+
+bool this_thread_ends() { return ends; }
 
 ThreadCache* cache_of_this_thread(std::uint64_t pool) {
   for (const Caches::Entry& entry : caches.entries) {

@@ -48,6 +48,8 @@ struct ThreadCache {
 
 // This thread's cache for the pool of that number, or null. Caches are orphaned when their thread ends.
 ThreadCache* cache_of_this_thread(std::uint64_t pool);
+// Whether they were: what a thread still frees while it ends, or the process, must go elsewhere.
+bool this_thread_ends();
 void set_cache_of_this_thread(std::uint64_t pool, std::shared_ptr<ThreadCache> cache);
 
 }  // namespace sluice::memory

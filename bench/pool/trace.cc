@@ -11,16 +11,20 @@ namespace sluice::bench {
 namespace {
 
 constexpr std::uint64_t kKiB = 1024, kMiB = 1024 * kKiB;
-constexpr std::uint32_t kMaxNumber = 1u << 24;  // of a block or stream
+constexpr std::uint32_t kMaxNumber = 1u << 24;  // of a block
+constexpr std::uint32_t kMaxStreams = 1024;
 
 // Checks what the events say, frees what is left, and finds the peak.
 Status finish(Trace* trace) {
+  if (trace->events.empty()) return Status::error(Code::kInvalidArgument, "a trace without events");
   std::vector<std::uint64_t> live;
   std::uint64_t now = 0;
   for (std::size_t i = 0; i < trace->events.size(); ++i) {
     const Event& event = trace->events[i];
-    if (event.block >= kMaxNumber || event.stream >= kMaxNumber)
-      return Status::error(Code::kInvalidArgument, "event %zu: a number over %u", i, kMaxNumber);
+    if (event.block >= kMaxNumber || event.stream >= kMaxStreams) {
+      return Status::error(Code::kInvalidArgument, "event %zu: only %u blocks and %u streams may be numbered", i,
+                           kMaxNumber, kMaxStreams);
+    }
     if (live.size() <= event.block) live.resize(event.block + 1);
     trace->streams = std::max(trace->streams, event.stream + 1);
     if ((event.bytes == 0) == (live[event.block] == 0)) {

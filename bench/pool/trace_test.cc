@@ -22,11 +22,13 @@ TEST(Trace, WhatMakesNoSenseIsRefusedByItsNumber) {
   const std::pair<const char*, const char*> cases[] = {
       {R"([])", "not JSON with"},
       {R"({"name": 1, "events": []})", "not JSON with"},
+      {R"({"name": "", "events": []})", "without events"},
+      {R"({"name": "", "events": [[0, 1, 1024]]})", "and 1024 streams"},
       {R"({"name": "", "events": [[0, 1]]})", "event 0 is not"},
       {R"({"name": "", "events": [[0, -1, 0]]})", "event 0 is not"},
       {R"({"name": "", "events": [[0, 1, 0], [0, 1, 0]]})", "event 1: block 0 is allocated twice"},
       {R"({"name": "", "events": [[0, 0, 0]]})", "event 0: block 0 is freed but not allocated"},
-      {R"({"name": "", "events": [[99999999999, 1, 0]]})", "event 0: a number over"},
+      {R"({"name": "", "events": [[99999999999, 1, 0]]})", "event 0: only 16777216 blocks"},
       {R"({"name": "", "events": [[0, 9999999999999999999, 0]]})", "event 0: 9999999999999999999 bytes"},
   };
   for (const auto& [text, expected] : cases) {

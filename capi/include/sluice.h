@@ -180,7 +180,8 @@ SLUICE_API int sluice_pool_allocate(sluice_pool* pool, uint64_t bytes, void* str
  * use starts there. */
 SLUICE_API int sluice_pool_free(sluice_pool* pool, uint64_t address, void* stream);
 
-/* Before a stream is destroyed: waits for it and forgets it. */
+/* Before a stream is destroyed: waits for it and forgets it. From the call on nobody uses the stream with this pool.
+ * SLUICE_FAILED_PRECONDITION: it is being captured. */
 SLUICE_API int sluice_pool_forget(sluice_pool* pool, void* stream);
 
 SLUICE_API int sluice_pool_get_stats(sluice_pool* pool, sluice_pool_stats* stats);

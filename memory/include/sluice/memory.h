@@ -45,8 +45,9 @@ struct PoolStats {
   std::uint64_t gathers = 0;   // times free pieces were moved together
 };
 
-// Thread safe. Sizes are bytes. Blocks are aligned to 512 bytes, and cost their size rounded up to a multiple of that;
-// those up to 8 KiB to one of eight sizes, of which each thread keeps some for itself.
+// Thread safe; a child of fork() must not use it. Streams are of the context that the pool was made in. Sizes are
+// bytes. Blocks are aligned to 512 bytes, and cost their size rounded up to a multiple of that; those up to 8 KiB to
+// one of eight sizes, of which each thread keeps some for itself.
 class Pool {
  public:
   // In the current context, which must outlive the pool. Errors: kInvalidArgument for no capacity, kFailedPrecondition
@@ -64,10 +65,12 @@ class Pool {
   Result<CUdeviceptr> allocate(std::uint64_t bytes, CUstream stream);
 
   // Gives a block back behind the work submitted to `stream` so far, which need not be the stream it was allocated on.
-  // Errors: kInvalidArgument when no block of this pool that is in use starts there; nothing was changed.
+  // Errors: kInvalidArgument when no block of this pool that is in use starts there; nothing was changed. A block that
+  // was freed and handed out again counts as in use.
   Status free(CUdeviceptr address, CUstream stream);
 
-  // Before a stream is destroyed: waits for it, and what was freed on it is anybody's.
+  // Before a stream is destroyed: waits for it, and what was freed on it is anybody's. From the call on nobody uses the
+  // stream with this pool. Errors: kFailedPrecondition while it is captured, kInvalidArgument for CU_STREAM_PER_THREAD.
   Status forget(CUstream stream);
 
   PoolStats stats() const;
