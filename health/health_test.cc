@@ -43,6 +43,8 @@ TEST(Nvml, ALostCardKeepsItsPlace) {
   const auto devices = fake()->devices();
   EXPECT_EQ((*devices)[2].index, 2);
   EXPECT_EQ((*devices)[2].uuid, "");
+  EXPECT_EQ((*devices)[2].error, "GPU is lost");
+  EXPECT_EQ((*devices)[0].error, "");
 }
 
 TEST(Nvml, ProcessesThroughTheOlderFunctionAndAListLongerThanGuessed) {
@@ -70,9 +72,9 @@ TEST(Nvml, Topology) {
 TEST(Nvml, WithoutALibraryOrADriverItIsUnavailable) {
   EXPECT_EQ(Nvml::open("/nonexistent/libnvidia-ml.so.1").status().code(), Code::kUnavailable);
   EXPECT_EQ(Nvml::open("libc.so.6").status().code(), Code::kUnavailable);
-  setenv("SLUICE_FAKE_NVML_INIT", "9", 1);
+  setenv("SLUICE_FAKE_NVML", SERIES "/no_driver.toml", 1);
   const auto nvml = Nvml::open(FAKE_NVML);
-  unsetenv("SLUICE_FAKE_NVML_INIT");
+  unsetenv("SLUICE_FAKE_NVML");
   EXPECT_EQ(nvml.status().code(), Code::kUnavailable);
   EXPECT_NE(std::string(nvml.status().message()).find("the fake's error"), std::string::npos);
 }
