@@ -23,6 +23,16 @@ struct GpuProcess {
   std::string uuid;
 };
 
+// The driver library of this machine: the installed one or, if asked for, the emulator's.
+struct DriverChoice {
+  std::string path;  // "" when there is none
+  bool simulated = false;
+  Status missing;  // why there is no driver
+};
+// Has the emulator's NVML used beside the emulator's driver (SLUICE_NVML). Errors: those of driver::open_library, where
+// SLUICE_DRIVER names a library that cannot be opened.
+Result<DriverChoice> choose_driver(const Installation& installation);
+
 class Machine {
  public:
   // Errors: kUnavailable, with the reason, when there is neither a driver nor the emulator, or NVML finds no GPU.
