@@ -161,4 +161,73 @@ class Nvml {
   std::unique_ptr<Functions> functions_;
 };
 
+// ---- the guard ------------------------------------------------------------------------------------------------
+
+// What to do about a card that is not well: a pure function of the samples so far (Nvml::pulse, about one a second) and
+// the configuration. It acts on the second bad sample in a row, one step at a time, and takes a step back only after
+// many good ones, more each time that the step turns out to have been needed: so it cannot swing. A sample that does
+// not tell changes nothing.
+namespace guard {
+
+struct Config {
+  unsigned margin_c = 3;      // hot from so many degrees below the hardware's slowdown on
+  unsigned relief_c = 8;      // cool again only so many below that
+  unsigned act_after = 2;     // bad samples in a row before it acts
+  unsigned step_after = 10;   // bad samples in a row before the next step
+  unsigned relax_after = 30;  // good samples in a row before a step back
+  unsigned relax_most = 480;  // what that may grow to
+  unsigned strikes = 3;       // samples with new uncorrected memory errors that a card may have
+  bool allow_clock_control = false;
+  unsigned clock_ratio_percent = 70;  // of the highest clock, that it locks then
+};
+
+enum class ActionKind {
+  kRecord,      // write `text` down
+  kHoldLow,     // give the jobs of low priority at most `ratio` of the GPU's time; 1: no cap any more
+  kBatchHint,   // tell the jobs to work with `ratio` of their batch; 1: as they like
+  kLockClocks,  // lock the clocks at `ratio` of the highest; 1: unlock them. Only with allow_clock_control
+  kTakeOut,     // start no job on this card any more
+};
+
+struct Action {
+  ActionKind kind = ActionKind::kRecord;
+  double ratio = 1;
+  std::string text;  // what happened, for kRecord and kTakeOut
+};
+
+// A condition that counts once it was there for some samples, and ends once it was gone for some.
+struct Debounced {
+  bool on = false;
+  unsigned against = 0;  // samples in a row that say otherwise
+};
+
+// What is remembered between samples; a value. A card begins with an empty one.
+struct State {
+  int level = 0;               // 0: nothing is done; up to kLevels
+  unsigned hot = 0, cool = 0;  // samples in a row
+  unsigned relax_needed = 0;   // good samples before the next step back; 0: Config::relax_after
+  unsigned since_relaxed = 0;  // samples since the last step back
+  bool relaxed = false;        // there was one
+  Debounced reasons[9];        // by bit of Vitals::throttle
+  std::optional<std::uint64_t> uncorrected, corrected;  // volatile ECC counts last seen
+  unsigned strikes = 0;
+  unsigned lost = 0;  // samples in a row
+  bool out = false;   // taken out; for good
+};
+inline constexpr int kLevels = 3;
+
+struct Step {
+  State state;
+  std::vector<Action> actions;
+};
+Step step(const Config& config, const State& before, const Vitals& sample);
+
+// The actions of a whole history, one list a sample.
+std::vector<std::vector<Action>> replay(const Config& config, const std::vector<Vitals>& history);
+
+// Reasons that count as being there now, in words.
+std::vector<std::string> throttled(const State& state);
+
+}  // namespace guard
+
 }  // namespace sluice::health
