@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <iterator>
 #include <set>
 #include <thread>
 
@@ -324,7 +325,40 @@ TEST_F(DaemonTest, WithoutNvmlTheBoardsDevicesRemain) {
   EXPECT_EQ(status["devices"][0]["name"], "Test card");
   EXPECT_EQ(status["devices"][0]["index"], Json());
   EXPECT_EQ(status["devices"][0]["memory_used_bytes"], Json());
+  EXPECT_EQ(status["devices"][0]["throttle"], Json());
+  EXPECT_EQ(status["devices"][0]["lost"], Json());
   EXPECT_EQ(status["jobs"][0]["state"], "starting");
+}
+
+TEST_F(DaemonTest, WhatHappensToACardIsShownAndWrittenDown) {
+  const std::string machine = board_.runtime().path() + "/machine.toml", step = board_.runtime().path() + "/step";
+  std::ofstream(machine) << "[[card]]\nUUID = \"" << kTestDevice << "\"\nName = \"Test card\"\nTemperature = 61\n"
+                         << "PowerUsage = 150500\nCurrentClocksEventReasons = 68\nlost = [false, true]\n";
+  std::ofstream(step) << 0;
+  setenv("SLUICE_FAKE_NVML", machine.c_str(), 1);
+  setenv("SLUICE_FAKE_NVML_STEP", step.c_str(), 1);
+  busy_client(50, 1);
+  start_daemon();
+  unsetenv("SLUICE_FAKE_NVML");
+  unsetenv("SLUICE_FAKE_NVML_STEP");
+  const auto logged = [&](const char* text) {
+    std::ifstream file(board_.runtime().path() + "/" + control::kLogName);
+    const std::string log{std::istreambuf_iterator<char>(file), {}};
+    return log.find(std::string(kTestDevice) + ": " + text) != std::string::npos;
+  };
+  EXPECT_TRUE(eventually([&] { return logged("throttled: heat (hardware)"); }));
+  EXPECT_FALSE(logged("throttled: power cap")) << "that is routine";
+  Json card = ask({{"op", "status"}})["devices"][0];
+  EXPECT_EQ(card["temperature_c"], 61);
+  EXPECT_EQ(card["power_w"], 150.5);
+  EXPECT_EQ(card["power_limit_w"], Json());
+  EXPECT_EQ(card["throttle"], Json::array({"power cap", "heat (hardware)"}));
+  EXPECT_EQ(card["lost"], false);
+  std::ofstream(step) << 1;
+  EXPECT_TRUE(eventually([&] { return logged("the card has fallen off the bus"); }));
+  card = ask({{"op", "status"}})["devices"][0];
+  EXPECT_EQ(card["lost"], true);
+  EXPECT_EQ(card["throttle"], Json());
 }
 
 TEST_F(DaemonTest, SetPriorityAndBadRequests) {

@@ -47,11 +47,13 @@ class Stepper {
   }
 
  private:
-  void record(std::string text) { step_.actions.push_back({ActionKind::kRecord, 1, std::move(text)}); }
+  void record(std::string text, bool routine = false) {
+    step_.actions.push_back({ActionKind::kRecord, 1, std::move(text), routine});
+  }
 
   void take_out(std::string why) {
     step_.state.out = true;
-    step_.actions.push_back({ActionKind::kTakeOut, 1, std::move(why)});
+    step_.actions.push_back({ActionKind::kTakeOut, 1, std::move(why), false});
   }
 
   void watch_presence(const Vitals& sample) {
@@ -67,7 +69,8 @@ class Stepper {
       if (bit == throttle::kIdle) continue;
       Debounced& reason = step_.state.reasons[i];
       if (!update(&reason, (*sample.throttle & bit) != 0, config_.act_after, config_.relax_after)) continue;
-      record((reason.on ? "throttled: " : "no longer throttled: ") + throttle::reasons(bit).front());
+      record((reason.on ? "throttled: " : "no longer throttled: ") + throttle::reasons(bit).front(),
+             (bit & (throttle::kAnyHeat | throttle::kFaults)) == 0);
     }
   }
 
@@ -121,12 +124,12 @@ class Stepper {
     char text[64];
     std::snprintf(text, sizeof text, "too hot: step %d of %d", level, kLevels);
     record(level == 0 ? "cool again" : level > before ? text : "cooler: a step back");
-    step_.actions.push_back({ActionKind::kHoldLow, kRatios[level], ""});
+    step_.actions.push_back({ActionKind::kHoldLow, kRatios[level], "", false});
     // A job cannot work on nothing: below half a batch it is the cap that helps.
-    step_.actions.push_back({ActionKind::kBatchHint, std::max(kRatios[level], 0.25), ""});
+    step_.actions.push_back({ActionKind::kBatchHint, std::max(kRatios[level], 0.25), "", false});
     if (config_.allow_clock_control && (before >= kClockLevel) != (level >= kClockLevel))
       step_.actions.push_back(
-          {ActionKind::kLockClocks, level >= kClockLevel ? config_.clock_ratio_percent / 100.0 : 1, ""});
+          {ActionKind::kLockClocks, level >= kClockLevel ? config_.clock_ratio_percent / 100.0 : 1, "", false});
   }
 
   const Config& config_;

@@ -62,9 +62,9 @@ void print_table(const std::vector<Card>& cards) {
   Table table({{"GPU", Align::kRight},
                {"NAME", Align::kLeft},
                {"ECC", Align::kLeft},
-               {"CORRECTED", Align::kRight},
+               {"NEW: CORRECTED", Align::kRight},
                {"UNCORRECTED", Align::kRight},
-               {"EVER", Align::kRight},
+               {"EVER: CORRECTED", Align::kRight},
                {"UNCORRECTED", Align::kRight}});
   for (const Card& card : cards) {
     const health::Vitals& v = card.vitals;

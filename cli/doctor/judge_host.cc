@@ -63,12 +63,13 @@ void judge_driver(const Facts& facts, Findings* findings) {
                   fmt::format("this user may not open {}", fmt::join(driver.forbidden_files, ", ")));
   }
   if (driver.cuda_library.empty() || !driver.nvml_error.empty()) {
-    const bool differ = !driver.module_version.empty() && !driver.library_version.empty() &&
-                        driver.module_version != driver.library_version;
-    if (differ) {
+    const bool known = !driver.module_version.empty() && !driver.library_version.empty();
+    const bool differ = known && driver.module_version != driver.library_version;
+    if (differ || driver.nvml_error.find("version mismatch") != std::string::npos) {  // NVML's words for its error 18
       findings->add("driver-mismatch", Severity::kCritical, {},
-                    fmt::format("the kernel module is version {}, the libraries are {}", driver.module_version,
-                                driver.library_version));
+                    differ ? fmt::format("the kernel module is version {}, the libraries are {}", driver.module_version,
+                                         driver.library_version)
+                           : driver.nvml_error);
     } else {
       findings->add("driver-missing", Severity::kCritical, {},
                     driver.cuda_library.empty() ? driver.cuda_error : driver.nvml_error);

@@ -22,7 +22,7 @@ ARROWS = {
     "emulator": ("base", "cuda_abi"),  # the driver without a GPU; must not know what Sluice does with it
     "shim": ("board", "driver"),  # loaded into other people's programs: nothing else of ours
     "control": ("base",),  # messages between command line and daemon
-    "health": ("base",),  # NVML, opened at run time
+    "health": ("base",),  # NVML, opened at run time; the guard
     "engine": ("base",),  # ONNX models: import, passes, programs for devices
     "daemon": ("board", "policy", "health", "control"),  # owns what is slow
     "capi": ("engine",),  # libsluice.so, the engine for C

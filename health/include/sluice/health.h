@@ -192,7 +192,8 @@ enum class ActionKind {
 struct Action {
   ActionKind kind = ActionKind::kRecord;
   double ratio = 1;
-  std::string text;  // what happened, for kRecord and kTakeOut
+  std::string text;      // what happened, for kRecord and kTakeOut
+  bool routine = false;  // a card at work does that: the power cap, clocks that somebody set
 };
 
 // A condition that counts once it was there for some samples, and ends once it was gone for some.
