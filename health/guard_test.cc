@@ -174,6 +174,36 @@ TEST(Guard, WhatItsOwnActionCoolsIsNoReasonToSwing) {
   EXPECT_LE(changes.size(), 2 * (5 + samples / config.relax_most));
 }
 
+TEST(Guard, LongQuietMakesItForgetThatItLetGoTooEarly) {
+  Vitals hot, cool;
+  hot.slowdown_c = cool.slowdown_c = 87;
+  hot.temperature_c = 90;
+  cool.temperature_c = 50;
+  // How long it holds after this history and two hot samples.
+  const auto holds = [&](std::vector<Vitals> history) {
+    history.insert(history.end(), 2, hot);
+    const std::size_t acted = history.size() - 1;
+    history.insert(history.end(), 200, cool);
+    const auto actions = replay({}, history);
+    EXPECT_EQ(actions[acted].size(), 3u);
+    for (std::size_t i = acted + 1; i < actions.size(); ++i) {
+      if (!actions[i].empty()) return i - acted;
+    }
+    return std::size_t{0};
+  };
+  std::vector<Vitals> history;
+  EXPECT_EQ(holds(history), 30u);
+  history.insert(history.end(), 2, hot);
+  history.insert(history.end(), 30, cool);
+  EXPECT_EQ(holds(history), 60u) << "too early once";
+  std::vector<Vitals> later = history;
+  later.insert(later.end(), 29, cool);
+  EXPECT_EQ(holds(later), 30u) << "31 samples after it let go is no longer too early";
+  history.insert(history.end(), 2, hot);
+  history.insert(history.end(), 60 + 480, cool);
+  EXPECT_EQ(holds(history), 30u);
+}
+
 TEST(Guard, NothingSwingsAtTheEdge) {
   // Right at the limit, up and down by a degree: too short to act. Just below it after acting: not cool enough.
   Vitals over, under;
