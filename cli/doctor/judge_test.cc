@@ -80,7 +80,11 @@ std::vector<Case> cases() {
   using S = Severity;
   namespace bits = health::throttle;
   return {
-      {"driver-missing", S::kCritical, [](Facts& f) { f.driver.cuda_library = ""; }},
+      {"driver-missing", S::kCritical,
+       [](Facts& f) {
+         f.driver.cuda_library = "";
+         f.driver.cuda_error = "no libcuda.so.1";
+       }},
       {"driver-missing", S::kCritical, [](Facts& f) { f.driver.nvml_error = "no NVML"; }},
       {"driver-mismatch", S::kCritical,
        [](Facts& f) {
