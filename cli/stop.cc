@@ -84,8 +84,8 @@ void ask(const BoardJob& job) {
   if (job.run != 0) {
     std::vector<ProcessIdentity> runs = job.other_runs;
     runs.push_back(job.run);
-    // Continued first: a SIGCONT that came after would take the SIGSTOP away by which a debugger, or a sanitizer's check
-    // for leaks, attaches to the process as it ends.
+    // Continued first: a SIGCONT that came after would take the SIGSTOP away by which a debugger, or a sanitizer's
+    // check for leaks, attaches to the process as it ends.
     for (ProcessIdentity run : runs) {
       signal_process(run, SIGCONT);
       signal_process(run, SIGTERM);
