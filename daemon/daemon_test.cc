@@ -72,6 +72,27 @@ class DaemonTest : public testing::Test {
     return reply.ok() ? *reply : control::error_reply(reply.status());
   }
 
+  // A daemon with a busy job on a card that the fake NVML plays.
+  void start_with_card(const std::string& series) {
+    const std::string machine = board_.runtime().path() + "/machine.toml";
+    std::ofstream(machine) << "[[card]]\nUUID = \"" << kTestDevice << "\"\n" << series;
+    go_to_sample(0);
+    setenv("SLUICE_FAKE_NVML", machine.c_str(), 1);
+    setenv("SLUICE_FAKE_NVML_STEP", step_file().c_str(), 1);
+    busy_client(50, 1);
+    start_daemon();
+    unsetenv("SLUICE_FAKE_NVML");
+    unsetenv("SLUICE_FAKE_NVML_STEP");
+  }
+  std::string step_file() { return board_.runtime().path() + "/step"; }
+  void go_to_sample(int number) { std::ofstream(step_file()) << number; }
+  // Whether the daemon wrote this of the card.
+  bool logged(const char* text) {
+    std::ifstream file(board_.runtime().path() + "/" + control::kLogName);
+    const std::string log{std::istreambuf_iterator<char>(file), {}};
+    return log.find(std::string(kTestDevice) + ": " + text) != std::string::npos;
+  }
+
   // A job of one process that is busy from now on.
   int busy_client(int priority, unsigned share) {
     const int slot = board_.add_client(board_.add_job(priority, share));
@@ -330,22 +351,17 @@ TEST_F(DaemonTest, WithoutNvmlTheBoardsDevicesRemain) {
   EXPECT_EQ(status["jobs"][0]["state"], "starting");
 }
 
+TEST_F(DaemonTest, ACardThatIsNotFoundAnyMoreHasFallenOffTheBus) {
+  start_with_card("Temperature = 61\nCurrentClocksEventReasons = 32\ngone = [true, false, true]\n");
+  go_to_sample(1);
+  EXPECT_TRUE(eventually([&] { return logged("throttled: heat (driver)"); }));
+  EXPECT_FALSE(logged("the card has fallen off the bus")) << "NVML may know fewer cards than there are boards";
+  go_to_sample(2);
+  EXPECT_TRUE(eventually([&] { return logged("the card has fallen off the bus"); }));
+}
+
 TEST_F(DaemonTest, WhatHappensToACardIsShownAndWrittenDown) {
-  const std::string machine = board_.runtime().path() + "/machine.toml", step = board_.runtime().path() + "/step";
-  std::ofstream(machine) << "[[card]]\nUUID = \"" << kTestDevice << "\"\nName = \"Test card\"\nTemperature = 61\n"
-                         << "PowerUsage = 150500\nCurrentClocksEventReasons = 68\nlost = [false, true]\n";
-  std::ofstream(step) << 0;
-  setenv("SLUICE_FAKE_NVML", machine.c_str(), 1);
-  setenv("SLUICE_FAKE_NVML_STEP", step.c_str(), 1);
-  busy_client(50, 1);
-  start_daemon();
-  unsetenv("SLUICE_FAKE_NVML");
-  unsetenv("SLUICE_FAKE_NVML_STEP");
-  const auto logged = [&](const char* text) {
-    std::ifstream file(board_.runtime().path() + "/" + control::kLogName);
-    const std::string log{std::istreambuf_iterator<char>(file), {}};
-    return log.find(std::string(kTestDevice) + ": " + text) != std::string::npos;
-  };
+  start_with_card("Temperature = 61\nPowerUsage = 150500\nCurrentClocksEventReasons = 68\nlost = [false, true]\n");
   EXPECT_TRUE(eventually([&] { return logged("throttled: heat (hardware)"); }));
   EXPECT_FALSE(logged("throttled: power cap")) << "that is routine";
   Json card = ask({{"op", "status"}})["devices"][0];
@@ -354,7 +370,7 @@ TEST_F(DaemonTest, WhatHappensToACardIsShownAndWrittenDown) {
   EXPECT_EQ(card["power_limit_w"], Json());
   EXPECT_EQ(card["throttle"], Json::array({"power cap", "heat (hardware)"}));
   EXPECT_EQ(card["lost"], false);
-  std::ofstream(step) << 1;
+  go_to_sample(1);
   EXPECT_TRUE(eventually([&] { return logged("the card has fallen off the bus"); }));
   card = ask({{"op", "status"}})["devices"][0];
   EXPECT_EQ(card["lost"], true);

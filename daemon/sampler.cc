@@ -103,7 +103,7 @@ void Sampler::refresh() {
     if (device.uuid.empty()) continue;
     Result<std::vector<health::Process>> processes = nvml_->compute_processes(device.uuid);
     if (processes.ok()) sample_.processes[device.uuid] = std::move(*processes);
-    sample_.pulses[device.uuid] = pulse_of(*nvml_, device.uuid);
+    sample_.pulses[device.uuid] = pulse_of(*nvml_, device.uuid, true);
   }
 }
 

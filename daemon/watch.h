@@ -17,10 +17,14 @@ class Watch {
 
  private:
   health::guard::Config config_;
-  std::map<std::string, health::guard::State> cards_;  // by UUID
+  struct Card {
+    health::guard::State state;
+    bool was_there = false;  // it has answered once
+  };
+  std::map<std::string, Card> cards_;  // by UUID
 };
 
-// How a card is now, for the guard; a card that is gone is a lost one.
-health::Vitals pulse_of(const health::Nvml& nvml, const std::string& uuid);
+// How a card is now, for the guard. One that was there before and is not found any more is a lost one.
+health::Vitals pulse_of(const health::Nvml& nvml, const std::string& uuid, bool was_there);
 
 }  // namespace sluice::daemon

@@ -151,7 +151,10 @@ int nvmlDeviceGetHandleByIndex_v2(unsigned int index, DeviceHandle* out) {
 }
 int nvmlDeviceGetHandleByUUID(const char* uuid, DeviceHandle* out) {
   for (unsigned int i = 0; card(i) != nullptr; ++i) {
-    if ((*card(i))["UUID"].value_or(std::string()) == uuid) return nvmlDeviceGetHandleByIndex_v2(i, out);
+    if ((*card(i))["UUID"].value_or(std::string()) != uuid) continue;
+    const Return code = nvmlDeviceGetHandleByIndex_v2(i, out);
+    const toml::node* gone = node(card(i), "gone");
+    return gone != nullptr && gone->value_or(false) ? kNotFound : code;
   }
   return kNotFound;
 }

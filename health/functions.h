@@ -36,8 +36,8 @@ struct Nvml::Functions {
     DeviceHandle handle = nullptr;
     const Return code = by_uuid(gpu.c_str(), &handle);
     if (code == nvml::kSuccess) return handle;
-    return Status::error(code == nvml::kGpuLost ? Code::kUnavailable : Code::kNotFound, "NVML knows no GPU %.80s: %s",
-                         gpu.c_str(), text(code));
+    return Status::error(code == nvml::kInvalidArgument ? Code::kNotFound : code_of(code),
+                         "NVML knows no GPU %.80s: %s", gpu.c_str(), text(code));
   }
 
   Status failed(const char* what, const std::string& gpu, Return code) const {

@@ -23,7 +23,7 @@ namespace {
 std::string module_version(const std::string& text) {
   for (std::size_t at = 0; at < text.size() && text[at] != '\n';) {
     const std::size_t end = std::min(text.find_first_of(" \t\n", at), text.size());
-    const std::string word = text.substr(at, end - at);
+    std::string word = text.substr(at, end - at);
     const std::size_t dot = word.find('.');
     if (dot != std::string::npos && dot >= 3 && word.find_first_not_of("0123456789.") == std::string::npos) return word;
     at = text.find_first_not_of(" \t", end);
