@@ -87,6 +87,7 @@ void wipe(Job& job) {
   job.share.store(1);
   job.min_below_permille.store(0);
   job.gpus.store(1);
+  job.mps.store(0);
   job.id.store(0);
   job.ranks.store(0);
   job.child.store(0);
@@ -260,6 +261,7 @@ Result<int> claim_job(Board* board, const JobSpec& spec, ProcessIdentity owner) 
       job.share.store(spec.share == 0 ? 1 : spec.share);
       job.min_below_permille.store(spec.min_below_permille);
       job.gpus.store(spec.gpus);
+      job.mps.store(spec.mps ? 1 : 0);
       job.memory_limit_bytes.store(spec.memory_limit_bytes);
       job.waiting.store(static_cast<std::uint32_t>(spec.waiting ? MemoryWait::kWaiting : MemoryWait::kNone));
       if (spec.id != 0) raise(board->next_job_id, spec.id + 1);

@@ -330,6 +330,13 @@ std::vector<std::string> container_options(const Elsewhere& command, const Conta
     mount(needs.emulator_dir, ":ro");
     variables.insert(variables.end(), {"SLUICE_DRIVER", "SLUICE_NVML"});
   }
+  if (!needs.mps_pipe_dir.empty()) {
+    options.push_back("--ipc=host");  // as NVIDIA asks for: clients and server share memory
+    if (needs.mps_pipe_dir.compare(0, needs.runtime_dir.size() + 1, needs.runtime_dir + "/") != 0)
+      mount(needs.mps_pipe_dir, "");
+    variables.insert(variables.end(),
+                     {"CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_CLIENT_PRIORITY", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"});
+  }
   for (std::string& name : variables) options.insert(options.end(), {"-e", std::move(name)});
   // What NVIDIA's images set, which this takes the place of.
   constexpr char kOfImages[] = "/usr/local/nvidia/lib:/usr/local/nvidia/lib64";

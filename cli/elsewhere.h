@@ -35,6 +35,7 @@ struct ContainerNeeds {
   std::string runtime_dir;
   std::string limit_dir;     // of the NVML of jobs with a memory limit, "" for others
   std::string emulator_dir;  // "" with a real driver
+  std::string mps_pipe_dir;  // of the MPS daemon that the job uses, "" for others
 };
 // The options to add behind "run". Values of variables that differ from job to job are left to the engine, which takes
 // them from its own environment.

@@ -56,7 +56,7 @@ TEST(Elsewhere, OrdinaryCommandsAreLeftAlone) {
 }
 
 TEST(Elsewhere, OptionsOfAContainer) {
-  const ContainerNeeds needs{"/opt/sluice/shim", "/dev/shm/sluice-7", "", ""};
+  const ContainerNeeds needs{"/opt/sluice/shim", "/dev/shm/sluice-7", "", "", ""};
   const auto plain = container_options(*of("docker run image"), needs);
   EXPECT_EQ(
       shell_text(plain),
@@ -67,9 +67,18 @@ TEST(Elsewhere, OptionsOfAContainer) {
   EXPECT_THAT(own, Not(Contains("--pid=host")));
   EXPECT_THAT(own, Contains("LD_LIBRARY_PATH=/opt/sluice/shim:/mine"));
   EXPECT_THAT(
-      container_options(*of("docker run image"), {"/s", "/r", "/limit", "/emulator"}),
+      container_options(*of("docker run image"), {"/s", "/r", "/limit", "/emulator", ""}),
       testing::AllOf(Contains("/limit:/limit:ro"), Contains("/emulator:/emulator:ro"), Contains("SLUICE_DRIVER"),
                      Contains("LD_LIBRARY_PATH=/s:/limit:/usr/local/nvidia/lib:/usr/local/nvidia/lib64")));
+}
+
+TEST(Elsewhere, OptionsOfAContainerThatIsAClientOfMps) {
+  const std::string own = shell_text(container_options(*of("docker run image"), {"/s", "/r", "", "", "/r/mps-7/pipe"}));
+  EXPECT_THAT(own, HasSubstr("--ipc=host -e "));
+  EXPECT_THAT(own, HasSubstr("-e CUDA_MPS_PIPE_DIRECTORY -e CUDA_MPS_CLIENT_PRIORITY"));
+  EXPECT_THAT(own, Not(HasSubstr("/r/mps-7/pipe"))) << "inside the runtime directory, which is there anyway";
+  EXPECT_THAT(shell_text(container_options(*of("docker run image"), {"/s", "/r", "", "", "/tmp/nvidia-mps"})),
+              HasSubstr("-v /tmp/nvidia-mps:/tmp/nvidia-mps -e"));
 }
 
 TEST(Elsewhere, WhatTheCommandGivesTheContainer) {

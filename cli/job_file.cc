@@ -33,9 +33,9 @@ namespace sluice::cli {
 namespace {
 
 const std::vector<std::string>& job_keys() {
-  static const std::vector<std::string> keys = {"command",     "priority",    "share",  "gpu",
-                                                "duration",    "environment", "name",   "working_directory",
-                                                "leave_below", "linger",      "memory", "wait"};
+  static const std::vector<std::string> keys = {
+      "command",           "priority",    "share",  "gpu",    "duration", "environment", "name",
+      "working_directory", "leave_below", "linger", "memory", "wait",     "mps",         "sm_percentage"};
   return keys;
 }
 
@@ -99,6 +99,8 @@ class Loader {
     }
     if (out->wait && !out->memory.any())
       return error(table.source().begin.line, "wait needs memory = \"SIZE\": how much has to be free");
+    if (out->sm_percentage != 0 && !out->mps)
+      return error(table.source().begin.line, "sm_percentage needs mps = true: MPS is what caps a program's SMs");
     if (out->command.empty()) return error(table.source().begin.line, "this job has no command");
     if (out->name.empty()) out->name = default_name(out->command);
     return {};
@@ -110,11 +112,9 @@ class Loader {
     if (key == "share") return set(parse_share(text_of(value)), &out->share);
     if (key == "leave_below") return set(parse_leave_below(text_of(value)), &out->min_below_permille);
     if (key == "memory") return set(parse_memory(text_of(value)), &out->memory);
-    if (key == "wait") {
-      if (!value.is_boolean()) return error(line_, "wait wants true or false");
-      out->wait = value.ref<bool>();
-      return {};
-    }
+    if (key == "wait") return load_flag(key, value, &out->wait);
+    if (key == "mps") return load_flag(key, value, &out->mps);
+    if (key == "sm_percentage") return set(parse_sm_percentage(text_of(value)), &out->sm_percentage);
     if (key == "gpu") return set(parse_gpus(list_of(value)), &out->gpu);
     if (key == "duration") return load_duration(value, out);
     if (key == "environment") return load_environment(value, out);
@@ -138,6 +138,12 @@ class Loader {
       return {};
     }
     return error(line_, "unknown key '" + std::string(key.substr(0, 40)) + "'" + did_you_mean(key, job_keys()));
+  }
+
+  Status load_flag(std::string_view key, const toml::node& value, bool* out) const {
+    if (!value.is_boolean()) return error(line_, std::string(key) + " wants true or false");
+    *out = value.ref<bool>();
+    return {};
   }
 
   Status load_command(const toml::node& value, JobRequest* out) {

@@ -36,6 +36,8 @@ leave_below = 2.5
 gpu = "GPU-1"
 memory = "8GiB"
 wait = true
+mps = true
+sm_percentage = 80
 environment = {THREADS = 4, MODE = "x", EMPTY = ""}
 
 [[job]]
@@ -57,6 +59,8 @@ working_directory = "runs"
   EXPECT_EQ(serve.min_below_permille, 25u);
   EXPECT_EQ(serve.memory.bytes, std::uint64_t{8} << 30);
   EXPECT_TRUE(serve.wait);
+  EXPECT_TRUE(serve.mps);
+  EXPECT_EQ(serve.sm_percentage, 80u);
   EXPECT_THAT(serve.gpu.names, ElementsAre("GPU-1"));
   EXPECT_THAT(serve.environment,
               ::testing::UnorderedElementsAre(Pair("THREADS", "4"), Pair("MODE", "x"), Pair("EMPTY", "")));
@@ -94,6 +98,9 @@ TEST(JobFile, WrongValuesAreRefused) {
                            "command = \"\"",
                            "command = \"a | b\"",
                            "command = \"x\"\nshare = 0",
+                           "command = \"x\"\nmps = 1",
+                           "command = \"x\"\nmps = true\nsm_percentage = 0",
+                           "command = \"x\"\nsm_percentage = 50",
                            "command = \"x\"\nshare = 1.5",
                            "command = \"x\"\nduration = 0",
                            "command = \"x\"\nduration = \"soon\"",

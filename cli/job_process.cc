@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "mps.h"
 #include "output.h"
 #include "processes.h"
 #include "spawn.h"
@@ -81,8 +82,13 @@ std::uint64_t JobProcess::tick(std::uint64_t now) {
   return now + kLeftoverPollNs;
 }
 
-void JobProcess::signal_all(int signal) const {
-  for (ProcessIdentity process : processes_of_job(slots_.id(), exited_ ? 0 : pid_, started_ns_)) {
+void JobProcess::signal_all(int signal) {
+  const std::vector<ProcessIdentity> processes = processes_of_job(slots_.id(), exited_ ? 0 : pid_, started_ns_);
+  if (request_.mps && signal != SIGCONT && signal != mps_ended_for_) {
+    mps_ended_for_ = signal;
+    terminate_mps_clients(processes, signal);
+  }
+  for (ProcessIdentity process : processes) {
     kill(pid_of(process), signal);
   }
 }
@@ -124,6 +130,7 @@ JobOutcome JobProcess::outcome(bool simulated) const {
   outcome.share = request_.share;
   outcome.devices = devices_;
   outcome.simulated = simulated;
+  outcome.mps = request_.mps;
   outcome.bypass = bypass_;
   outcome.exit_code = exit_code_;
   outcome.signal = signal_;

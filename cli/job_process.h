@@ -62,7 +62,7 @@ class JobProcess {
   int exit_code() const { return exit_code_; }
 
  private:
-  void signal_all(int signal) const;
+  void signal_all(int signal);
   bool leftovers() const;
 
   JobRequest request_;
@@ -82,6 +82,7 @@ class JobProcess {
   std::uint64_t started_ns_ = 0;
   std::uint64_t ended_ns_ = 0;
   std::uint64_t kill_ns_ = 0;
+  int mps_ended_for_ = 0;          // the signal before which MPS was asked to end its work
   std::map<pid_t, int> suspects_;  // pid -> looks at which it was without a slot; -1: named
   std::vector<std::string> unseen_;
 };

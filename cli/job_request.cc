@@ -99,6 +99,15 @@ Result<MemoryRequest> parse_memory(std::string_view text) {
                        quoted(text).c_str());
 }
 
+Result<unsigned> parse_sm_percentage(std::string_view text) {
+  std::string_view number = text;
+  if (!number.empty() && number.back() == '%') number.remove_suffix(1);
+  unsigned percent = 0;
+  if (parse_whole(number, &percent) && percent >= 1 && percent <= 100) return percent;
+  return Status::error(Code::kInvalidArgument, "%s is no part of the SMs; use whole per cent from 1 to 100",
+                       quoted(text).c_str());
+}
+
 Result<GpuRequest> parse_gpus(std::string_view text) {
   GpuRequest request;
   if (text == "auto" || text.substr(0, 5) == "auto:") {

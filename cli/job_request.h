@@ -52,6 +52,8 @@ struct JobRequest {
   std::uint64_t duration_ns = 0;           // 0: until it ends by itself
   std::vector<std::pair<std::string, std::string>> environment;
   std::string working_directory;  // "": the caller's
+  bool mps = false;               // its processes are clients of MPS
+  unsigned sm_percentage = 0;     // of the SMs, for each of its processes, under MPS; 0: no cap
   bool container = false;         // add to its `docker run` what the container needs
   std::uint64_t ranks = 0;        // ranks_of(): not 0 where this is one of several ranks
 };
@@ -73,6 +75,9 @@ Result<std::uint64_t> parse_linger(std::string_view text);
 // A size as parse_bytes of base/units takes it, or per cent of the card's memory, such as "60%". More than 0.
 // Errors: kInvalidArgument.
 Result<MemoryRequest> parse_memory(std::string_view text);
+
+// Whole per cent, 1 to 100, such as "60" or "60%". Errors: kInvalidArgument.
+Result<unsigned> parse_sm_percentage(std::string_view text);
 
 // "auto", "auto:2", "0", "0,1", "GPU-6ab0...". Errors: kInvalidArgument.
 Result<GpuRequest> parse_gpus(std::string_view text);

@@ -43,6 +43,13 @@ TEST(JobRequest, LeaveBelow) {
     EXPECT_FALSE(parse_leave_below(text).ok()) << text;
 }
 
+TEST(JobRequest, SmPercentage) {
+  EXPECT_EQ(*parse_sm_percentage("60"), 60u);
+  EXPECT_EQ(*parse_sm_percentage("100%"), 100u);
+  for (const char* text : {"", "%", "0", "-1", "101", "2.5", "5%%"})
+    EXPECT_FALSE(parse_sm_percentage(text).ok()) << text;
+}
+
 TEST(JobRequest, Linger) {
   EXPECT_EQ(*parse_linger("auto"), board::kDefaultLingerNs);
   EXPECT_EQ(*parse_linger("200us"), 200'000u);

@@ -89,6 +89,7 @@ Result<JobSlots> JobSlots::claim(const std::string& runtime_dir, const JobReques
   spec.id = result.id_;
   spec.ranks = request.ranks;
   spec.waiting = request.wait;
+  spec.mps = request.mps;
   spec.name = request.name.c_str();
   for (const GpuName& gpu : gpus) {
     char path[PATH_MAX];

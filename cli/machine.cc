@@ -6,7 +6,7 @@
 #include <cstdlib>
 #include <numeric>
 
-#include "job_slots.h"
+#include "sluice/base/units.h"
 #include "sluice/board.h"
 #include "sluice/driver.h"
 
@@ -167,6 +167,37 @@ std::optional<Machine::Memory> Machine::memory(const std::string& uuid) const {
   if (!device.ok() || !device->memory_total_bytes || !device->memory_used_bytes) return std::nullopt;
   const std::uint64_t total = *device->memory_total_bytes;
   return Memory{total, total - std::min(total, *device->memory_used_bytes)};
+}
+
+std::string Machine::label(const std::string& uuid) const {
+  for (const Candidate& gpu : gpus_) {
+    if (gpu.uuid == uuid) return "GPU " + std::to_string(gpu.index) + " (" + gpu.name + ")";
+  }
+  return uuid;
+}
+
+Result<std::vector<GpuName>> Machine::places(const JobRequest& request, const Choice& choice) const {
+  std::vector<GpuName> places;
+  for (std::size_t at : choice.gpus) {
+    const Candidate& gpu = gpus_[at];
+    GpuName place{gpu.uuid, gpu.name, 0};
+    if (request.memory.any()) {
+      const std::uint64_t card = gpu.memory_total_bytes.value_or(0);
+      place.memory_limit_bytes = request.memory.of(card);
+      if (place.memory_limit_bytes == 0) {
+        return Status::error(Code::kInvalidArgument,
+                             "NVML does not tell how much memory %s has; give --memory in bytes",
+                             label(gpu.uuid).c_str());
+      }
+      if (request.wait && card != 0 && place.memory_limit_bytes > card) {
+        return Status::error(Code::kInvalidArgument, "the job would wait for ever: it asks for %s and %s has %s",
+                             format_bytes(place.memory_limit_bytes).c_str(), label(gpu.uuid).c_str(),
+                             format_bytes(card).c_str());
+      }
+    }
+    places.push_back(std::move(place));
+  }
+  return places;
 }
 
 std::vector<GpuProcess> Machine::processes() const {

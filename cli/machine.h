@@ -12,6 +12,7 @@
 #include "environment.h"
 #include "installation.h"
 #include "job_request.h"
+#include "job_slots.h"
 #include "placement.h"
 #include "sluice/base/status.h"
 #include "sluice/health.h"
@@ -60,6 +61,13 @@ class Machine {
   std::optional<Memory> memory(const std::string& uuid) const;
   // Absolute path of the installed NVML, "" if it is not known.
   std::string nvml_library() const { return nvml_->library(); }
+
+  // What NVML says of a GPU now. Errors: kNotFound.
+  Result<health::Vitals> vitals(const std::string& uuid) const { return nvml_->vitals(uuid); }
+  std::string label(const std::string& uuid) const;  // "GPU 0 (NVIDIA H200)"
+
+  // What of each GPU a job may take. Errors: kInvalidArgument when a card is too small for it.
+  Result<std::vector<GpuName>> places(const JobRequest& request, const Choice& choice) const;
 
   // Processes with a context on any GPU now.
   std::vector<GpuProcess> processes() const;

@@ -1,6 +1,7 @@
 #include "processes.h"
 
 #include <dirent.h>
+#include <signal.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -8,10 +9,10 @@
 #include <climits>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <fstream>
 #include <map>
 #include <memory>
-#include <optional>
 #include <sstream>
 
 #include "elf_paths.h"
@@ -48,17 +49,6 @@ std::vector<pid_t> all_pids() {
   return pids;
 }
 
-std::optional<std::string> variable_of(pid_t pid, const std::string& name) {
-  const std::string all = read_all(proc_path(pid, "environ"));
-  for (std::size_t at = 0; at < all.size();) {
-    const std::size_t end = std::min(all.find('\0', at), all.size());
-    if (all.compare(at, name.size() + 1, name + "=") == 0)
-      return all.substr(at + name.size() + 1, end - at - name.size() - 1);
-    at = end + 1;
-  }
-  return std::nullopt;
-}
-
 bool contains_folder(const std::string& list, const std::string& folder) {
   return (":" + list + ":").find(":" + folder + ":") != std::string::npos;
 }
@@ -76,6 +66,30 @@ std::uint64_t start_ns(ProcessIdentity identity) {
 }
 
 }  // namespace
+
+std::optional<std::string> variable_of(pid_t pid, const std::string& name) {
+  const std::string all = read_all(proc_path(pid, "environ"));
+  for (std::size_t at = 0; at < all.size();) {
+    const std::size_t end = std::min(all.find('\0', at), all.size());
+    if (all.compare(at, name.size() + 1, name + "=") == 0)
+      return all.substr(at + name.size() + 1, end - at - name.size() - 1);
+    at = end + 1;
+  }
+  return std::nullopt;
+}
+
+bool dies_of(pid_t pid, int signal) {
+  const std::string status = read_all(proc_path(pid, "status"));
+  if (status.empty()) return false;
+  if (signal == SIGKILL) return true;
+  for (const char* mask : {"SigBlk:", "SigIgn:", "SigCgt:"}) {
+    const std::size_t at = status.find(mask);
+    if (at == std::string::npos) continue;
+    const std::uint64_t bits = std::strtoull(status.c_str() + at + std::strlen(mask), nullptr, 16);
+    if ((bits >> (signal - 1) & 1) != 0) return false;
+  }
+  return true;
+}
 
 pid_t parent_of(pid_t pid) {
   const std::string stat = read_all(proc_path(pid, "stat"));

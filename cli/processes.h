@@ -4,6 +4,7 @@
 #include <sys/types.h>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -22,6 +23,12 @@ std::vector<ProcessIdentity> processes_of_job(std::uint64_t id, pid_t child, std
 // The likely reason why process `pid` holds a GPU context without a slot on the board, as a clause to put behind
 // "because". `shim_dir` is the folder that was put in front of its LD_LIBRARY_PATH.
 std::string why_unseen(pid_t pid, const std::string& shim_dir);
+
+// Whether `signal` would end it: it neither handles nor ignores nor blocks it. False when it is gone.
+bool dies_of(pid_t pid, int signal);
+
+// A variable of the environment that it started with.
+std::optional<std::string> variable_of(pid_t pid, const std::string& name);
 
 std::string process_name(pid_t pid);  // "" when it is gone
 pid_t parent_of(pid_t pid);           // 0 when it is gone

@@ -53,6 +53,28 @@ TEST(Processes, TreeHoldsTheDescendants) {
   EXPECT_THAT(process_tree(child.pid()), Not(Contains(getpid())));
 }
 
+TEST(Processes, WhoDiesOfASignal) {
+  Running plain({"sleep", "1000"}, Environment::of_this_process());
+  EXPECT_TRUE(dies_of(plain.pid(), SIGTERM));
+  signal(SIGTERM, SIG_IGN);
+  Running ignoring({"sleep", "1000"}, Environment::of_this_process());
+  EXPECT_FALSE(dies_of(getpid(), SIGTERM));
+  signal(SIGTERM, [](int) {});
+  EXPECT_FALSE(dies_of(getpid(), SIGTERM)) << "handled";
+  signal(SIGTERM, SIG_DFL);
+  EXPECT_FALSE(dies_of(ignoring.pid(), SIGTERM));
+  EXPECT_TRUE(dies_of(ignoring.pid(), SIGKILL));
+  EXPECT_FALSE(dies_of(0, SIGKILL));
+}
+
+TEST(Processes, AVariableOfAnother) {
+  Environment environment = Environment::of_this_process();
+  environment.set("SLUICE_X", "a=b");
+  Running child({"sleep", "1000"}, environment);
+  EXPECT_EQ(variable_of(child.pid(), "SLUICE_X"), "a=b");
+  EXPECT_EQ(variable_of(child.pid(), "SLUICE_"), std::nullopt);
+}
+
 TEST(Processes, WhatTheKernelSaysOfOne) {
   const Running child({"sleep", "1000"}, Environment::of_this_process());
   EXPECT_EQ(parent_of(child.pid()), getpid());

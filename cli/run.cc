@@ -23,8 +23,9 @@ constexpr char kFooter[] =
     "2 bad usage or job file; 3 no such GPU. docs/cli.md has the job file's keys.";
 
 struct Texts {
-  std::string priority = "normal", share = "1", gpu, name, leave_below = "0", linger, memory, check_after = "10s", file;
-  bool wait = false, container = false;
+  std::string priority = "normal", share = "1", gpu, name, leave_below = "0", linger, memory, check_after = "10s",
+              sm_percentage, file;
+  bool wait = false, mps = false, container = false;
 };
 
 template <class T, class To>
@@ -48,6 +49,13 @@ Status fill(const Texts& texts, JobRequest* request) {
   if (!texts.memory.empty()) {
     if (Status status = take(parse_memory(texts.memory), &request->memory); !status.ok()) return status;
   }
+  if (!texts.sm_percentage.empty()) {
+    if (Status status = take(parse_sm_percentage(texts.sm_percentage), &request->sm_percentage); !status.ok())
+      return status;
+    if (!texts.mps)
+      return Status::error(Code::kInvalidArgument, "--sm-percentage needs --mps: MPS is what caps a program's SMs");
+  }
+  request->mps = texts.mps;
   request->wait = texts.wait;
   request->container = texts.container;
   if (texts.container) {
@@ -96,6 +104,10 @@ int run_verb(std::vector<std::string> args) {
       app.add_option("-m,--memory", texts.memory, "Most GPU memory its processes may allocate together, each GPU")
           ->option_text("SIZE|%"),
       app.add_flag("-w,--wait", texts.wait, "Start it when that memory is free, in order of arrival"),
+      app.add_flag("--mps", texts.mps, "Make its processes clients of MPS; starts the MPS daemon where none answers"),
+      app.add_option("--sm-percentage", texts.sm_percentage,
+                     "Per cent of the SMs that each of them may use; needs --mps")
+          ->option_text("N"),
       app.add_flag("--container", texts.container, "Add to docker run, podman run or nerdctl run what the job needs"),
   };
   app.add_option("--report", options.report, "Write the summary to a file as JSON")->option_text("FILE");

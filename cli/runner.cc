@@ -19,6 +19,7 @@
 #include "job_process.h"
 #include "loaded.h"
 #include "machine.h"
+#include "mps.h"
 #include "output.h"
 #include "program_file.h"
 #include "ranks.h"
@@ -90,6 +91,8 @@ class Runner {
       }
       all.push_back(outcome_json(outcome));
     }
+    if (Status status = machine_ ? mps_.end() : Status(); !status.ok())
+      note("the MPS daemon was not ended: " + std::string(status.message()));
     if (report != nullptr) {
       const nlohmann::json whole = options_.as_list ? nlohmann::json{{"jobs", all}} : all[0];
       const std::string text = whole.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
@@ -119,13 +122,6 @@ class Runner {
     const std::string line = event.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
     std::fwrite(line.data(), 1, line.size(), stderr);
     std::fflush(stderr);
-  }
-
-  std::string gpu_text(const std::string& uuid) const {
-    for (const Candidate& gpu : machine_->gpus()) {
-      if (gpu.uuid == uuid) return "GPU " + std::to_string(gpu.index) + " (" + gpu.name + ")";
-    }
-    return uuid;
   }
 
   // Starts the jobs whose memory is free now. Returns whether any job waits still.
@@ -166,7 +162,7 @@ class Runner {
     for (const MemoryNeed& need : needs) {
       if (need.met()) continue;
       std::string text = "job " + std::to_string(job.slots().id()) + " waits for " + format_bytes(need.needed_bytes) +
-                         " of " + gpu_text(need.uuid) + ": " + format_bytes(need.free_bytes) + " are free";
+                         " of " + machine_->label(need.uuid) + ": " + format_bytes(need.free_bytes) + " are free";
       if (need.promised_bytes != 0)
         text += ", " + format_bytes(need.promised_bytes) + " of these promised to running jobs";
       if (need.ahead) text += "; others wait longer";
@@ -185,31 +181,6 @@ class Runner {
     }
   }
 
-  // What of each GPU a job may take. Errors: kInvalidArgument when a card is too small for it.
-  Result<std::vector<GpuName>> places_of(const JobRequest& request, const Machine::Choice& choice) const {
-    std::vector<GpuName> places;
-    for (std::size_t at : choice.gpus) {
-      const Candidate& gpu = machine_->gpus()[at];
-      GpuName place{gpu.uuid, gpu.name, 0};
-      if (request.memory.any()) {
-        const std::uint64_t card = gpu.memory_total_bytes.value_or(0);
-        place.memory_limit_bytes = request.memory.of(card);
-        if (place.memory_limit_bytes == 0) {
-          return Status::error(Code::kInvalidArgument,
-                               "NVML does not tell how much memory %s has; give --memory in bytes",
-                               gpu_text(gpu.uuid).c_str());
-        }
-        if (request.wait && card != 0 && place.memory_limit_bytes > card) {
-          return Status::error(Code::kInvalidArgument, "the job would wait for ever: it asks for %s and %s has %s",
-                               format_bytes(place.memory_limit_bytes).c_str(), gpu_text(gpu.uuid).c_str(),
-                               format_bytes(card).c_str());
-        }
-      }
-      places.push_back(std::move(place));
-    }
-    return places;
-  }
-
   void bypass_all(const std::string& reason) {
     for (JobProcess& job : jobs_) job.set_bypass(reason);
     const bool limited =
@@ -220,26 +191,33 @@ class Runner {
   // Everything before the first command starts. An error means that the request itself cannot be met.
   Status prepare() {
     if (disabled()) {
-      for (JobProcess& job : jobs_) job.set_bypass("SLUICE_DISABLE is 1");
+      for (JobProcess& job : jobs_) {
+        job.set_bypass("SLUICE_DISABLE is 1");
+        job.request().mps = false;
+      }
       return {};
     }
+    const bool wants_mps =
+        std::any_of(jobs_.begin(), jobs_.end(), [](const JobProcess& job) { return job.request().mps; });
     Result<Machine> machine = Machine::look(installation_);
     if (!machine.ok()) {
       for (const JobProcess& job : jobs_) {
-        if (job.request().gpu.kind == GpuRequest::Kind::kList) return machine.status();
+        if (job.request().gpu.kind == GpuRequest::Kind::kList || wants_mps) return machine.status();
       }
       bypass_all(machine.status().message());
       return {};
     }
     machine_ = std::move(*machine);
-    if (machine_->substituted()) {
+    if (machine_->substituted() && !wants_mps) {
       note("no NVIDIA driver found; using the simulated " + machine_->gpus().front().name);
     }
     std::vector<Machine::Choice> choices;
+    std::vector<std::string> mps_gpus;
     for (JobProcess& job : jobs_) {
       if (jobs_.size() == 1) be_rank(job);
       Result<Machine::Choice> choice = machine_->choose(job.request(), own_environment_);
       if (!choice.ok() && choice.status().code() == Code::kNotFound) {
+        if (wants_mps) return Status::error(Code::kUnavailable, "MPS is not possible: %s", choice.status().message());
         bypass_all(choice.status().message());
         return {};
       }
@@ -248,10 +226,15 @@ class Runner {
       std::vector<std::string> uuids;
       for (std::size_t at : choice->gpus) uuids.push_back(machine_->gpus()[at].uuid);
       job.set_devices(uuids);
-      Result<std::vector<GpuName>> places = places_of(job.request(), *choice);
+      if (job.request().mps) mps_gpus.insert(mps_gpus.end(), uuids.begin(), uuids.end());
+      Result<std::vector<GpuName>> places = machine_->places(job.request(), *choice);
       if (!places.ok()) return places.status();
       places_.push_back(std::move(*places));
       choices.push_back(std::move(*choice));
+    }
+    if (!mps_gpus.empty()) {
+      if (Status status = mps_.prepare(*machine_, mps_gpus, own_environment_); !status.ok()) return status;
+      note(mps_.line());
     }
     if (Status status = join(choices); !status.ok()) bypass_all(status.message());
     return {};
@@ -313,7 +296,8 @@ class Runner {
       return note(found->program + " starts the program on another machine, whose own Sluice has to run it: " +
                   shell_text(found->instead));
     }
-    ContainerNeeds needs{installation_.shim_dir, daemon_.runtime_dir, "", ""};
+    ContainerNeeds needs{installation_.shim_dir, daemon_.runtime_dir, "", "", ""};
+    if (request.mps) needs.mps_pipe_dir = mps_.pipe_directory();
     if (request.memory.any()) needs.limit_dir = limit_folder();
     if (simulated()) needs.emulator_dir = folder_of(machine_->driver());
     const std::vector<std::string> options = container_options(*found, needs);
@@ -375,6 +359,7 @@ class Runner {
     Environment environment = own_environment_;
     for (const auto& [name, value] : job.request().environment) environment.set(name, value);
     if (!machine_) return environment;
+    mps_.add_to(job.request(), &environment);
     const std::string visible = joined(job.devices());
     if (!visible.empty()) environment.set("CUDA_VISIBLE_DEVICES", visible);
     // The emulator answers for NVML too, and its name was not in the caller's environment.
@@ -471,6 +456,7 @@ class Runner {
   Installation installation_ = find_installation();
   const Environment own_environment_ = Environment::of_this_process();
   std::optional<Machine> machine_;
+  JobsMps mps_;
   std::vector<std::vector<GpuName>> places_;  // of each job
   control::DaemonStart daemon_;               // of the jobs' boards; no directory: they have none
 };

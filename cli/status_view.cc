@@ -79,6 +79,13 @@ std::string allocated(const json& job) {
   return limit.is_number_unsigned() ? held + " of " + bytes(limit) : held;
 }
 
+std::string note(const json& job) {
+  const json& bypass = at(job, "bypass");
+  std::string result = at(job, "mps") == true ? "MPS" : "";
+  if (bypass.is_string()) result += (result.empty() ? "" : "; ") + ("not gated: " + bypass.get<std::string>());
+  return result;
+}
+
 std::string gpus(const json& status, const json& job) {
   std::string result;
   for (const json& uuid : list_at(job, "devices")) {
@@ -174,8 +181,7 @@ std::string jobs_table(const json& status) {
       row.push_back(percent(at(job, "gpu_share_ratio")));
     }
     if (of_several) row.insert(row.begin() + 2, text(at(job, "user")));
-    const json& bypass = at(job, "bypass");
-    row.push_back(bypass.is_string() ? "not gated: " + bypass.get<std::string>() : "");
+    row.push_back(note(job));
     table.add(std::move(row));
   }
   return table.text();

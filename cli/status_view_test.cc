@@ -42,6 +42,15 @@ TEST(StatusView, AllocatedMemoryStandsWithItsLimit) {
   EXPECT_THAT(jobs_table(with), HasSubstr("1 GiB of 8 GiB"));
 }
 
+TEST(StatusView, NotesOfAJob) {
+  json with = status();
+  EXPECT_THAT(jobs_table(with), Not(HasSubstr("MPS")));
+  with["jobs"][0]["mps"] = true;
+  EXPECT_THAT(jobs_table(with), HasSubstr(" MPS\n"));
+  with["jobs"][0]["bypass"] = "no place";
+  EXPECT_THAT(jobs_table(with), HasSubstr(" MPS; not gated: no place\n"));
+}
+
 TEST(StatusView, NoJobs) {
   EXPECT_EQ(jobs_table(json::object()), "no jobs\n");
   EXPECT_EQ(devices_table(json::object()), "");

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "job_slots.h"
+#include "mps.h"
 #include "output.h"
 #include "processes.h"
 #include "sluice/base/clock.h"
@@ -81,6 +82,7 @@ void signal_job(const BoardJob& job, int signal) {
 
 // Asks the way a service manager would: `sluice run` passes it on; without one the processes are asked directly.
 void ask(const BoardJob& job) {
+  terminate_mps_clients(alive_of(job), SIGTERM);
   if (job.run != 0) {
     std::vector<ProcessIdentity> runs = job.other_runs;
     runs.push_back(job.run);
@@ -164,7 +166,10 @@ int stop_verb(std::vector<std::string> args) {
   nlohmann::json done = nlohmann::json::array();
   for (const BoardJob& job : chosen) ask(job);
   wait_for(&chosen, now_ns() + *grace, "ended", &done);
-  for (const BoardJob& job : chosen) signal_job(job, SIGKILL);
+  for (const BoardJob& job : chosen) {
+    terminate_mps_clients(alive_of(job), SIGKILL);
+    signal_job(job, SIGKILL);
+  }
   wait_for(&chosen, now_ns() + kAfterKillNs, "killed", &done);
   for (const BoardJob& job : chosen) done.push_back({{"id", job.id}, {"name", job.name}, {"result", "still running"}});
 

@@ -92,6 +92,7 @@ json outcome_json(const JobOutcome& job) {
               {"share", job.share},
               {"devices", job.devices},
               {"simulated", job.simulated},
+              {"mps", job.mps},
               {"exit_code", job.exit_code},
               {"signal", job.signal != 0 ? json(job.signal) : json()},
               {"duration_reached", job.duration_reached},

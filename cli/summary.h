@@ -17,6 +17,7 @@ struct JobOutcome {
   unsigned share = 1;
   std::vector<std::string> devices;  // UUIDs
   bool simulated = false;
+  bool mps = false;    // its processes were clients of MPS
   std::string bypass;  // why it ran without Sluice, "" if it did not
   int exit_code = 0;
   int signal = 0;  // that ended the command, 0 if none

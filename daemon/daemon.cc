@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "mps_keeper.h"
 #include "report.h"
 #include "sampler.h"
 #include "scheduler.h"
@@ -44,7 +45,8 @@ class Daemon {
         signals_(io_, SIGTERM, SIGINT),
         idle_check_(io_),
         scheduler_(options),
-        sampler_([this] { return fallback_library(); }) {}
+        sampler_([this] { return fallback_library(); }),
+        mps_keeper_(options.runtime_dir) {}
 
   Status run(control::FileLock lock) {
     lock_ = std::move(lock);
@@ -148,7 +150,9 @@ class Daemon {
       if (!lock_.has_file()) return clean_up();
       watch_cards();
       const std::uint64_t last = std::max(last_request_ns_, scheduler_.last_occupied_ns());
-      const bool idle = options_.idle_exit_ns && now_ns() >= last + *options_.idle_exit_ns && server_->pending() == 0;
+      const bool mps = mps_keeper_.look(now_ns());
+      const bool idle =
+          options_.idle_exit_ns && !mps && now_ns() >= last + *options_.idle_exit_ns && server_->pending() == 0;
       if (!idle || !leave_if_unused()) watch_idleness();
     });
   }
@@ -216,6 +220,7 @@ class Daemon {
   std::unique_ptr<control::Server> server_;
   Scheduler scheduler_;
   Sampler sampler_;
+  MpsKeeper mps_keeper_;
 };
 
 // The daemon lock, or nothing (not held) when another daemon answers.

@@ -43,7 +43,7 @@ struct JobReport {
   std::uint32_t bypass = 0;
   std::uint64_t clients_seen = 0;
   std::uint64_t allocated = 0, limit = 0;
-  bool active = false, held = false, waiting = false;
+  bool active = false, held = false, waiting = false, mps = false;
   std::set<std::uint64_t> held_by;
   std::uint64_t started_ns = 0;
 };
@@ -85,6 +85,7 @@ Json to_json(std::uint64_t id, const JobReport& job, std::uint64_t now) {
           {"graphs_whole", whole.launches},
           {"graphs_whole_reason", whole.reason != nullptr ? Json(whole.reason) : Json()},
           {"bypass", bypass},
+          {"mps", job.mps},
           {"held_by", job.held_by},
           {"started_us", job.started_ns != 0 && now > job.started_ns ? (now - job.started_ns) / kNanosPerMicro : 0}};
 }
@@ -160,6 +161,7 @@ class Reporter {
     report.allocated += totals.memory_bytes;
     report.limit += totals.memory_limit_bytes;
     if (job.waiting.load() == static_cast<std::uint32_t>(board::MemoryWait::kWaiting)) report.waiting = true;
+    if (job.mps.load() != 0) report.mps = true;
     if (totals.bypass != 0) report.bypass = totals.bypass;
     return id;
   }

@@ -12,6 +12,7 @@
 namespace sluice::daemon {
 namespace {
 
+constexpr std::string_view kMpsServer = "nvidia-cuda-mps";  // what the kernel keeps of nvidia-cuda-mps-server
 constexpr std::string_view kShimPart = "/sluice/shim/libcuda.so";
 
 std::optional<std::string> read(const std::string& path) {
@@ -74,7 +75,8 @@ Stranger look_at(pid_t pid) {
     if (name->back() == '\n') name->pop_back();
     stranger.name = *name;
   }
-  stranger.reason = reason_of(proc, info.st_uid);
+  stranger.reason =
+      stranger.name == kMpsServer ? "the server of MPS: works for its clients" : reason_of(proc, info.st_uid);
   return stranger;
 }
 

@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <filesystem>
 #include <vector>
 
 namespace sluice::daemon {
@@ -17,7 +18,7 @@ using testing::HasSubstr;
 // A `sleep` with exactly this environment, while the object lives.
 class Sleeper {
  public:
-  explicit Sleeper(std::vector<std::string> environment) {
+  explicit Sleeper(std::vector<std::string> environment, const char* program = "/bin/sleep") {
     std::vector<char*> env;
     for (std::string& variable : environment) env.push_back(variable.data());
     env.push_back(nullptr);
@@ -27,7 +28,7 @@ class Sleeper {
     EXPECT_EQ(pipe2(running, O_CLOEXEC), 0);
     pid_ = fork();
     if (pid_ == 0) {
-      execve("/bin/sleep", argv, env.data());
+      execve(program, argv, env.data());
       _exit(127);
     }
     close(running[1]);
@@ -44,6 +45,18 @@ class Sleeper {
  private:
   pid_t pid_;
 };
+
+TEST(Stranger, TheServerOfMps) {
+  char folder[] = "/tmp/sluice-stranger-XXXXXX";
+  ASSERT_NE(mkdtemp(folder), nullptr);
+  const std::string program = std::string(folder) + "/nvidia-cuda-mps-server";
+  std::filesystem::copy_file("/bin/sleep", program);
+  {
+    const Sleeper server({"A=b"}, program.c_str());
+    EXPECT_EQ(look_at(server.pid()).reason, "the server of MPS: works for its clients");
+  }
+  std::filesystem::remove_all(folder);
+}
 
 TEST(Stranger, StartedWithoutSluice) {
   const Sleeper sleeper({"A=b"});

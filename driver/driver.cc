@@ -140,6 +140,16 @@ Result<void*> open_library(const char* path) {
   return handle;
 }
 
+Result<void*> open_process_library() {
+  // What is loaded already is what the program's other libraries call.
+  if (void* loaded = dlopen(kSoname, RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD)) return loaded;
+  if (void* found = dlopen(kSoname, RTLD_NOW | RTLD_LOCAL)) {
+    if (is_shim(found)) return found;
+    dlclose(found);
+  }
+  return open_library();
+}
+
 bool is_shim(void* handle) { return symbol_address(handle, "sluice_shim_version") != nullptr; }
 
 bool is_emulator(void* handle) { return symbol_address(handle, "sluice_emulator_version") != nullptr; }

@@ -64,6 +64,18 @@ TEST_F(Driver, TheShimWithTheSameSonameIsNoObstacle) {
   EXPECT_EQ(dlerror(), nullptr) << "the program's next dlerror() must not speak of our look-up";
 }
 
+TEST_F(Driver, AProgramsOwnCallsGoThroughTheShimWhereItIsInFront) {
+  setenv("SLUICE_DRIVER", library("driver").c_str(), 1);
+  Result<void*> without = open_process_library();
+  ASSERT_TRUE(without.ok()) << without.status().message();
+  EXPECT_FALSE(is_shim(*without));
+  dlclose(*without);
+  ASSERT_NE(dlopen(library("shim").c_str(), RTLD_NOW | RTLD_LOCAL), nullptr);
+  Result<void*> behind = open_process_library();
+  ASSERT_TRUE(behind.ok()) << behind.status().message();
+  EXPECT_TRUE(is_shim(*behind));
+}
+
 TEST_F(Driver, OpeningTheWrongLibrarySaysWhy) {
   EXPECT_NE(std::string(open_library(library("shim").c_str()).status().message()).find("shim"), std::string::npos);
   EXPECT_NE(std::string(open_library(library("other").c_str()).status().message()).find("cuInit"), std::string::npos);

@@ -7,14 +7,17 @@
 #include <initializer_list>
 #include <iterator>
 
+#include "best.h"
+
 namespace sluice::bench {
 namespace {
 
 constexpr char kStyle[] = R"css(
 :root { --ink: #1c2430; --soft: #5b6675; --line: #dfe3e8; --back: #f6f7f9; --card: #ffffff; --alone: #8a94a3;
-  --time_slicing: #d9722e; --mps: #8b5fbf; --sluice: #0b8a83; --held: #e6b8a2; }
+  --time_slicing: #d9722e; --mps: #8b5fbf; --sluice: #0b8a83; --sluice_mps: #2f6db5; --held: #e6b8a2; }
 @media (prefers-color-scheme: dark) { :root { --ink: #e6e9ee; --soft: #9aa5b4; --line: #323a45; --back: #14181e;
-  --card: #1c222a; --alone: #9aa5b4; --time_slicing: #ee8b4a; --mps: #b08ae0; --sluice: #2cc0b6; --held: #7a4a35; } }
+  --card: #1c222a; --alone: #9aa5b4; --time_slicing: #ee8b4a; --mps: #b08ae0; --sluice: #2cc0b6; --sluice_mps: #6ea8e6;
+  --held: #7a4a35; } }
 * { box-sizing: border-box; }
 body { margin: 0; background: var(--back); color: var(--ink); font: 15px/1.5 system-ui, "Segoe UI", sans-serif; }
 main { max-width: 1080px; margin: 0 auto; padding: 32px 24px 48px; }
@@ -270,7 +273,7 @@ std::string to_html(const Report& report) {
       escaped(device_title(report)), report.repeats == 1 ? "one run" : fmt::format("{} runs", report.repeats),
       report.seconds, escaped(verdict(report)));
   html +=
-      "<section><h2>Result</h2>" + result_table(report) +
+      "<section><h2>Result</h2>" + result_table(report) + "<p>" + escaped(best_sentence(report)) + "</p>" +
       "<p class=\"soft\">p99 / alone: bootstrap over requests. Kept: the job's throughput, divided by its throughput "
       "alone times the part of the GPU's time that the jobs of higher priority leave.</p></section>";
   for (std::size_t i = 0; i < report.setups.front().jobs.size(); ++i) {

@@ -16,6 +16,7 @@
 #include "sluice/base/clock.h"
 #include "sluice/board.h"
 #include "sluice/driver.h"
+#include "sluice/mps.h"
 
 namespace sluice::bench {
 namespace {
@@ -158,39 +159,25 @@ void clean_up(const Machine& machine) {
 
 Status Mps::start(const Machine& machine) {
   if (machine.simulated) return Status::error(Code::kUnavailable, "the emulator has no MPS: leave --mps out");
-  std::string directory = machine.runtime_directory + "/mps";
+  const std::string directory = machine.runtime_directory + "/mps";
   std::error_code error;
   fs::create_directories(directory, error);
-  Launch launch;
-  launch.command = {"nvidia-cuda-mps-control", "-d"};
-  launch.environment = {{"CUDA_MPS_PIPE_DIRECTORY", directory}, {"CUDA_MPS_LOG_DIRECTORY", directory}};
-  launch.stdout_path = launch.stderr_path = directory + "/start.log";
-  auto control = Process::start(launch);
-  if (!control.ok()) {
-    return Status::error(Code::kUnavailable, "--mps: %s; it comes with the NVIDIA driver", control.status().message());
-  }
-  directory_ = directory;  // from here on there may be a daemon to end
-  // It puts itself into a session of its own, so ending this process's group leaves it running.
-  if (int code = control->wait_or_kill(10); code != 0) {
-    return Status::error(Code::kUnavailable, "--mps: nvidia-cuda-mps-control -d failed (%d): %s", code,
-                         tail_of(launch.stderr_path, 1).c_str());
-  }
+  if (Status status = mps::start(directory); !status.ok())
+    return Status::error(Code::kUnavailable, "--mps: %s", status.message());
+  pipe_ = mps::pipe_directory_in(directory);
   return {};
 }
 
 Mps::~Mps() {
-  if (directory_.empty()) return;
-  Launch launch;
-  launch.command = {"sh", "-c", "echo quit | nvidia-cuda-mps-control"};
-  launch.environment = {{"CUDA_MPS_PIPE_DIRECTORY", directory_}, {"CUDA_MPS_LOG_DIRECTORY", directory_}};
-  launch.stdout_path = launch.stderr_path = directory_ + "/quit.log";
-  if (auto quit = Process::start(launch); quit.ok()) quit->wait_or_kill(15);
+  if (pipe_.empty()) return;
+  if (Status status = mps::quit(pipe_); !status.ok()) std::fprintf(stderr, "bench_contention: %s\n", status.message());
 }
 
-std::map<std::string, std::string> Mps::client_environment(bool below_highest) const {
-  return {{"CUDA_MPS_PIPE_DIRECTORY", directory_},
-          {"CUDA_MPS_LOG_DIRECTORY", directory_},
-          {"CUDA_MPS_CLIENT_PRIORITY", below_highest ? "1" : "0"}};
+std::map<std::string, std::string> Mps::client_environment(const JobSpec& job, std::int32_t highest) const {
+  std::map<std::string, std::string> environment = {{mps::kPipeVariable, pipe_},
+                                                    {mps::kPriorityVariable, job.priority < highest ? "1" : "0"}};
+  if (job.sm_percentage != 0) environment[mps::kPercentageVariable] = std::to_string(job.sm_percentage);
+  return environment;
 }
 
 }  // namespace sluice::bench

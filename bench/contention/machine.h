@@ -35,7 +35,7 @@ Result<Machine> find_machine(const Options& options);
 // Ends the daemon of a runtime directory made by find_machine() and removes the directory.
 void clean_up(const Machine& machine);
 
-// The control daemon of MPS, alive while this object is. REQUIRES: no GPU programs of the caller run.
+// The daemon of MPS, alive while this object is. REQUIRES: no GPU programs of the caller run.
 class Mps {
  public:
   Mps() = default;
@@ -45,11 +45,13 @@ class Mps {
 
   // Errors: kUnavailable when nvidia-cuda-mps-control is missing or does not start.
   Status start(const Machine& machine);
-  // What a client needs besides Machine::plain. `below_highest`: it gets the lower of the two client priorities.
-  std::map<std::string, std::string> client_environment(bool below_highest) const;
+  const std::string& pipe_directory() const { return pipe_; }
+  // What a client needs besides Machine::plain: the lower of the two client priorities for a job below `highest`, and
+  // its cap of SMs.
+  std::map<std::string, std::string> client_environment(const JobSpec& job, std::int32_t highest) const;
 
  private:
-  std::string directory_;
+  std::string pipe_;
 };
 
 }  // namespace sluice::bench

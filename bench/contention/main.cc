@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "best.h"
 #include "html.h"
 #include "machine.h"
 #include "measure.h"
@@ -59,13 +60,18 @@ Status measure_all(const Options& options, const Machine& machine, Report* repor
   std::vector<Setup> setups = {Setup::kAlone, Setup::kTimeSlicing};
   if (options.mps) setups.push_back(Setup::kMps);
   setups.push_back(Setup::kSluice);
+  if (options.mps) setups.push_back(Setup::kSluiceMps);
+  if (options.mps) {  // before anything is measured in vain
+    Mps trial;
+    if (Status status = trial.start(machine); !status.ok()) return status;
+  }
   std::vector<std::vector<Run>> runs(setups.size());
   double seconds = options.seconds > 0 ? options.seconds : default_seconds(machine.simulated, machine.real_per_shown);
   Progress progress(options.repeats * static_cast<int>(options.jobs.size() + setups.size() - 1));
   for (int repeat = 1; repeat <= options.repeats; ++repeat) {
     for (std::size_t s = 0; s < setups.size(); ++s) {
       Mps mps;
-      if (setups[s] == Setup::kMps) {
+      if (uses_mps(setups[s])) {
         if (Status status = mps.start(machine); !status.ok()) return status;
       }
       if (setups[s] != Setup::kAlone) progress.step(setup_title(setups[s]));
@@ -112,8 +118,8 @@ int run(int argc, char** argv) {
   if (options.json) {
     std::fputs(json.c_str(), stdout);
   } else {
-    std::printf("%s\n%s\n\n%s/report.json, %s/report.html\n", table(report).c_str(), verdict(report).c_str(),
-                shown_out.c_str(), shown_out.c_str());
+    std::printf("%s\n%s\n\n%s/report.json, %s/report.html\n%s\n", table(report).c_str(), verdict(report).c_str(),
+                shown_out.c_str(), shown_out.c_str(), best_sentence(report).c_str());
   }
   return kExitOk;
 }

@@ -13,6 +13,7 @@
 
 #include "process.h"
 #include "sluice/base/clock.h"
+#include "sluice/mps.h"
 
 namespace sluice::bench {
 namespace {
@@ -139,20 +140,26 @@ class RunOf {
     unlink(job.file(".latency").c_str());
     unlink(job.file(".sluice.json").c_str());
     Launch launch;
-    launch.environment = setup_ == Setup::kSluice ? machine_.managed : machine_.plain;
-    if (setup_ == Setup::kMps) launch.environment.merge(mps_.client_environment(spec.priority < highest_));
+    launch.environment = uses_sluice(setup_) ? machine_.managed : machine_.plain;
+    if (setup_ == Setup::kMps) launch.environment.merge(mps_.client_environment(spec, highest_));
+    if (setup_ == Setup::kSluiceMps) launch.environment[mps::kPipeVariable] = mps_.pipe_directory();
     for (const auto& [key, value] : spec.environment) launch.environment[key] = value;
     launch.environment["SLUICE_LATENCY_FILE"] = job.file(".latency");
     launch.working_directory = spec.working_directory;
     launch.stdout_path = job.file(".out");
     launch.stderr_path = job.file(".err");
-    if (setup_ == Setup::kSluice) {
+    if (uses_sluice(setup_)) {
       launch.command = {options_.sluice, "run",
                         "--priority",    std::to_string(spec.priority),
                         "--share",       std::to_string(spec.share),
                         "--name",        spec.name,
                         "--report",      job.file(".sluice.json")};
       launch.command.insert(launch.command.end(), spec.run_options.begin(), spec.run_options.end());
+      if (setup_ == Setup::kSluiceMps) {
+        launch.command.emplace_back("--mps");
+        if (spec.sm_percentage != 0)
+          launch.command.insert(launch.command.end(), {"--sm-percentage", std::to_string(spec.sm_percentage)});
+      }
       launch.command.emplace_back("--");
     }
     for (const std::string& word : spec.command) launch.command.push_back(replaced(word, repeat_));
@@ -212,6 +219,8 @@ const char* setup_name(Setup setup) {
       return "mps";
     case Setup::kSluice:
       return "sluice";
+    case Setup::kSluiceMps:
+      return "sluice_mps";
   }
   return "";
 }

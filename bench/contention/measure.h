@@ -11,8 +11,11 @@
 
 namespace sluice::bench {
 
-enum class Setup { kAlone, kTimeSlicing, kMps, kSluice };
-const char* setup_name(Setup setup);  // as in the report: "alone", "time_slicing", "mps", "sluice"
+enum class Setup { kAlone, kTimeSlicing, kMps, kSluice, kSluiceMps };
+// As in the report: "alone", "time_slicing", "mps", "sluice", "sluice_mps".
+const char* setup_name(Setup setup);
+inline bool uses_mps(Setup setup) { return setup == Setup::kMps || setup == Setup::kSluiceMps; }
+inline bool uses_sluice(Setup setup) { return setup == Setup::kSluice || setup == Setup::kSluiceMps; }
 
 struct JobRun {
   std::vector<double> latencies_us;                     // of the requests that ended inside the window

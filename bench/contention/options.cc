@@ -84,7 +84,12 @@ Status read_job(const std::string& path, const toml::table& table, JobSpec* job)
       const std::string text = text_of(node);
       if (text.empty()) return at_line(path, node, std::string(name) + " must be a string or a number");
       job->run_options.insert(job->run_options.end(), {name == "linger" ? "--linger" : "--leave-below", text});
-    } else if (name != "gpu" && name != "duration") {
+    } else if (name == "sm_percentage") {
+      const std::int64_t percent = node.value<std::int64_t>().value_or(0);
+      if (percent < 1 || percent > 100)
+        return at_line(path, node, "sm_percentage must be a whole number from 1 to 100");
+      job->sm_percentage = static_cast<unsigned>(percent);
+    } else if (name != "gpu" && name != "duration" && name != "mps") {
       return at_line(path, node, "unknown key '" + std::string(name) + "' in [[job]]");
     }
     if (!status.ok()) return status;
@@ -224,7 +229,7 @@ std::optional<int> parse_command_line(int argc, char** argv, const std::string& 
   app.add_flag("--emulated", options->emulated, "Use the emulator although there is a GPU");
   app.add_option("--scale", options->scale, "Real seconds an emulated second takes (default: SLUICE_EMU_SCALE, else 8)")
       ->check(CLI::Range(0.1, 1000.0));
-  app.add_flag("--mps", options->mps, "Measure MPS too; needs nvidia-cuda-mps-control and a GPU");
+  app.add_flag("--mps", options->mps, "Measure MPS too, without and with Sluice; needs its control program and a GPU");
   app.add_option("--sluice", options->sluice, "The sluice program (default: the one beside this)")
       ->check(CLI::ExistingFile);
   app.add_flag("--json", options->json, "Print the report's JSON instead of the table");

@@ -19,6 +19,7 @@ struct JobSpec {
   std::vector<std::string> command;  // "{repeat}" in an argument becomes the number of the repetition, from 1
   std::map<std::string, std::string> environment;
   std::string working_directory;         // "": the caller's
+  unsigned sm_percentage = 0;            // with --mps: of the SMs; 0: no cap
   std::vector<std::string> run_options;  // further ones of `sluice run`: --leave-below, --linger
 };
 
@@ -47,7 +48,7 @@ Result<std::vector<std::string>> split_command(std::string_view text);
 // "high", "normal", "low" or a whole number from -1000 to 1000. Errors: kInvalidArgument.
 Result<std::int32_t> parse_priority(std::string_view text);
 
-// [[job]] tables as `sluice run` takes them; `gpu` and `duration` are accepted and unused here.
+// [[job]] tables as `sluice run` takes them; `gpu`, `duration` and `mps` are accepted and unused here.
 // Errors: kInvalidArgument with the line.
 Result<std::vector<JobSpec>> load_jobs(const std::string& path);
 

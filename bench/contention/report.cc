@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <numeric>
 
+#include "best.h"
+
 namespace sluice::bench {
 namespace {
 
@@ -78,6 +80,14 @@ std::string text_us(const std::optional<double>& us) {
   return *us < 1e3 ? fmt::format("{:.0f} us", *us) : fmt::format("{:.2f} ms", *us / 1e3);
 }
 
+nlohmann::ordered_json best_json(const Report& report) {
+  const std::optional<Best> best = best_setup(report);
+  if (!best) return nullptr;
+  return {{"setup", setup_name(best->setup)},      {"by", best->by_throughput ? "throughput" : "p99"},
+          {"p99_ratio", best->p99_ratio},          {"p99_ratio_bound", best->p99_ratio_bound},
+          {"low_ratio", or_null(best->low_ratio)}, {"runner_up", setup_name(*best->runner_up)}};
+}
+
 }  // namespace
 
 const char* setup_title(Setup setup) {
@@ -90,6 +100,8 @@ const char* setup_title(Setup setup) {
       return "MPS";
     case Setup::kSluice:
       return "Sluice";
+    case Setup::kSluiceMps:
+      return "Sluice and MPS";
   }
   return "";
 }
@@ -133,6 +145,7 @@ Report make_report(const Options& options, const Machine& machine, double second
 
 nlohmann::ordered_json to_json(const Report& report) {
   nlohmann::ordered_json setups = nlohmann::ordered_json::array();
+  const SetupResult* sliced = report.find(Setup::kTimeSlicing);
   for (const SetupResult& setup : report.setups) {
     nlohmann::ordered_json jobs = nlohmann::ordered_json::array();
     for (const JobResult& job : setup.jobs) {
@@ -155,28 +168,36 @@ nlohmann::ordered_json to_json(const Report& report) {
                       {"gated", or_null(job.gated)},
                       {"gates", or_null(job.gates)}});
     }
-    setups.push_back({{"name", setup_name(setup.setup)}, {"jobs", jobs}});
+    const std::optional<double> total = total_ratio(report, setup);
+    const std::optional<double> sliced_total = sliced != nullptr ? total_ratio(report, *sliced) : std::nullopt;
+    std::optional<double> to_sliced;
+    if (total && sliced_total && *sliced_total > 0) to_sliced = *total / *sliced_total;
+    setups.push_back({{"name", setup_name(setup.setup)},
+                      {"total_ratio", or_null(total)},
+                      {"total_to_time_slicing_ratio", or_null(to_sliced)},
+                      {"jobs", jobs}});
   }
   return {{"device", report.device},
           {"simulated", report.simulated},
           {"real_per_emulated_ratio", report.simulated ? nlohmann::ordered_json(report.real_per_shown) : nullptr},
           {"repeats", report.repeats},
           {"run_seconds", report.seconds},
-          {"setups", setups}};
+          {"setups", setups},
+          {"best", best_json(report)}};
 }
 
 std::string table(const Report& report) {
   std::size_t width = 4;
   for (const JobResult& job : report.setups.front().jobs) width = std::max(width, job.name.size() + 2);
   std::string text = fmt::format("{}; {} x {:.2g} s a setup\n\n", device_title(report), report.repeats, report.seconds);
-  text += fmt::format("{:<14}{:<{}}{:>9}{:>11}{:>11}{:>13}{:>16}{:>12}{:>8}\n", "setup", "job", width, "priority",
+  text += fmt::format("{:<16}{:<{}}{:>9}{:>11}{:>11}{:>13}{:>16}{:>12}{:>8}\n", "setup", "job", width, "priority",
                       "p50", "p99", "p99 / alone", "95 %", "per s", "kept");
   for (const SetupResult& setup : report.setups) {
     for (const JobResult& job : setup.jobs) {
       std::string bounds = job.p99_ratio_bounds
                                ? fmt::format("{:.2f} - {:.2f}", job.p99_ratio_bounds->low, job.p99_ratio_bounds->high)
                                : "";
-      text += fmt::format("{:<14}{:<{}}{:>9}{:>11}{:>11}{:>13}{:>16}{:>12.1f}{:>8}\n", setup_title(setup.setup),
+      text += fmt::format("{:<16}{:<{}}{:>9}{:>11}{:>11}{:>13}{:>16}{:>12.1f}{:>8}\n", setup_title(setup.setup),
                           job.name, width, job.priority, text_us(job.p50_us), text_us(job.p99_us),
                           job.p99_ratio ? fmt::format("{:.2f}", *job.p99_ratio) : "n/a", bounds, job.throughput_per_s,
                           job.kept_ratio ? fmt::format("{:.0f} %", *job.kept_ratio * 100) : "n/a");

@@ -57,7 +57,7 @@ std::string table(const Report& report);
 // One or two sentences on what Sluice did for the most important job and cost the others.
 std::string verdict(const Report& report);
 
-// "alone", "time slicing", "MPS", "Sluice".
+// "alone", "time slicing", "MPS", "Sluice", "Sluice and MPS".
 const char* setup_title(Setup setup);
 
 // The heading of table and page: device, and whether it was simulated.

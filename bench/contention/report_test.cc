@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "best.h"
 #include "html.h"
 
 namespace sluice::bench {
@@ -85,14 +86,21 @@ TEST_F(ReportTest, JsonHasTheKeysThatOthersRelyOn) {
   }
   EXPECT_EQ(json["setups"][2]["jobs"][0]["samples"], 6);
   EXPECT_TRUE(json["setups"][2]["jobs"][1]["p99_us"].is_null());
+  EXPECT_DOUBLE_EQ(json["setups"][2]["total_ratio"], 1.81);
+  EXPECT_DOUBLE_EQ(json["setups"][2]["total_to_time_slicing_ratio"], 1.81 / 1.9);
+  EXPECT_EQ(json["best"]["setup"], "sluice");
+  EXPECT_EQ(json["best"]["by"], "p99");
+  EXPECT_EQ(json["best"]["runner_up"], "time_slicing");
 }
 
 TEST_F(ReportTest, EverythingShownSaysThatItIsSimulated) {
   EXPECT_THAT(table(report_), HasSubstr("simulated"));
   EXPECT_THAT(verdict(report_), HasSubstr("simulated"));
+  EXPECT_THAT(best_sentence(report_), HasSubstr("Simulated"));
   EXPECT_THAT(to_html(report_), HasSubstr("simulated"));
   report_.simulated = false;
   EXPECT_THAT(table(report_) + verdict(report_) + to_html(report_), Not(HasSubstr("simulated")));
+  EXPECT_THAT(best_sentence(report_), Not(HasSubstr("Simulated")));
 }
 
 TEST_F(ReportTest, VerdictNamesBothRatiosAndWhatWasKept) {

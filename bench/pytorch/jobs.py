@@ -58,7 +58,7 @@ class Workspace:
         os.mkdir(directory, 0o700)
         return {"SLUICE_RUNTIME_DIR": directory}
 
-    def start(self, command, priority=None, share=None, environment=None):
+    def start(self, command, priority=None, share=None, environment=None, mps=False):
         """Starts `command`: under `sluice run` when it is given a priority, else on the plain driver."""
         self.count += 1
         directory = os.path.join(self.directory, f"job-{self.count}")
@@ -71,6 +71,8 @@ class Workspace:
                 run += ["--share", str(share)]
             if self.linger is not None:
                 run += ["--linger", self.linger]
+            if mps:
+                run.append("--mps")
             full = run + ["--"] + full
         merged = {**self.environment, "SLUICE_LATENCY_FILE": os.path.join(directory, "latency"), **(environment or {})}
         job.launch(full, merged)

@@ -86,15 +86,17 @@ class Mps:
 
 def cell_priority(work, plan, low_kind="resnet", low_name="training", kept_must=0.92, kept_aim="0.98"):
     """High job in graph mode against a low job: p99 to alone, and what the low job keeps."""
-    setups = ["time_slicing", "sluice"] + (["mps"] if plan.mps else [])
+    under_mps = ["mps", "sluice_mps"] if plan.mps else []
+    setups = ["time_slicing", "sluice"] + under_mps
     high = {name: High() for name in ["alone"] + setups}
     low = {name: [] for name in ["alone"] + setups}
     reports = []
 
     def start_pair(name, environment=None):
-        train = work.low(plan.seconds, low_kind, priority="low" if name == "sluice" else None, environment=environment)
-        serve = work.high(plan.seconds, plan.rate, "graph", priority="high" if name == "sluice" else None,
-                          environment=environment)
+        managed = name.startswith("sluice")
+        options = {"environment": environment, "mps": name == "sluice_mps"}
+        train = work.low(plan.seconds, low_kind, priority="low" if managed else None, **options)
+        serve = work.high(plan.seconds, plan.rate, "graph", priority="high" if managed else None, **options)
         return [train, serve]
 
     def run_pair(name, pair):
@@ -109,22 +111,28 @@ def cell_priority(work, plan, low_kind="resnet", low_name="training", kept_must=
         # All are started now, so that none waits for another's imports; none touches the GPU before its turn.
         serve_alone = work.high(plan.seconds, plan.rate, "graph")
         train_alone = work.low(plan.seconds_low, low_kind)
-        pairs = {name: start_pair(name) for name in setups if name != "mps"}
+        pairs = {name: start_pair(name) for name in setups if name not in under_mps}
         run_together([serve_alone], plan.seconds)
         high["alone"].add(serve_alone)
         run_together([train_alone], plan.seconds_low)
         low["alone"].append(train_alone.iterations_per_s())
         for name, pair in pairs.items():
             run_pair(name, pair)
-        if plan.mps:
+        for name in under_mps:
             with Mps(work) as mps:
-                run_pair("mps", start_pair("mps", mps.environment))
+                run_pair(name, start_pair(name, mps.environment))
                 work.end_all()
         work.end_all()
     alone_service_s = high["alone"].summary()["service_p50_us"] * 1e-6
     left = 1 - plan.rate * alone_service_s
     result = {"rate_per_s": plan.rate, "setups": {"alone": {**high["alone"].summary(), "low_per_s": low["alone"]}},
               "sluice_reports": reports}
+
+    def total(name):
+        """The throughputs of both, each to alone."""
+        return (len(high[name].all()) / len(high["alone"].all())
+                + statistics.mean(low[name]) / statistics.mean(low["alone"]))
+
     for name in setups:
         ratio, lower, upper = p99_ratio(high[name].all(), high["alone"].all())
         kept = statistics.mean(low[name]) / (statistics.mean(low["alone"]) * left)
@@ -141,6 +149,14 @@ def cell_priority(work, plan, low_kind="resnet", low_name="training", kept_must=
         row(f"{low_name} kept, same run", of["kept_ratio"], f">= {kept_must}", kept_aim, of["kept_ratio"] >= kept_must,
             time_slicing=sliced["kept_ratio"]),
     ]
+    if under_mps:
+        both = result["setups"]["sluice_mps"]
+        result["rows"] += [
+            row(f"high p99 / alone with MPS and Sluice, low = {low_name} (upper bound)", both["p99_ratio_high95"],
+                "<= 1.15", "1.05", both["p99_ratio_high95"] <= 1.15, estimate=both["p99_ratio"]),
+            row("sum of both throughputs with MPS and Sluice / time slicing", total("sluice_mps") / total("time_slicing"),
+                ">= 1.0", "1.1", total("sluice_mps") >= total("time_slicing")),
+        ]
     return result
 
 
@@ -233,10 +249,10 @@ def cell_many(work, plan):
 
 
 CELLS = {
-    "priority": (cell_priority, lambda p: p.repeats * ((3 + p.mps) * (START_S + p.seconds) + p.seconds_low)),
+    "priority": (cell_priority, lambda p: p.repeats * ((3 + 2 * p.mps) * (START_S + p.seconds) + p.seconds_low)),
     # The spacing of its gates: SLUICE_GRAPH_SPACING in this program's environment.
     "priority_graph": (lambda w, p: cell_priority(w, p, "graph", "graphs of many kernels", 0.90, "0.97"),
-                       lambda p: p.repeats * ((3 + p.mps) * (START_S + p.seconds) + p.seconds_low)),
+                       lambda p: p.repeats * ((3 + 2 * p.mps) * (START_S + p.seconds) + p.seconds_low)),
     "alone_train": (lambda w, p: cell_alone(w, p, "be.py", "resnet"), lambda p: p.alone_estimate()),
     "alone_train_graph": (lambda w, p: cell_alone(w, p, "be.py", "graph"), lambda p: p.alone_estimate()),
     "alone_serve": (lambda w, p: cell_alone(w, p, "hp.py", "eager"), lambda p: p.alone_estimate()),
@@ -309,7 +325,7 @@ def main():
     parser.add_argument("--alone-seconds", type=float, default=4, help="how long each of these works, without its rests")
     parser.add_argument("--many", type=int, default=32, help="low jobs in the cell `many`")
     parser.add_argument("--linger", help="of the high job, as `sluice run --linger` takes it (default: Sluice's own)")
-    parser.add_argument("--mps", action="store_true", help="measure MPS too, in the cell `priority`")
+    parser.add_argument("--mps", action="store_true", help="measure MPS too, without and with Sluice, in the cells `priority*`")
     parser.add_argument("--quick", action="store_true", help="very short runs, to see that everything works")
     options = parser.parse_args()
     cells = [name for name in options.cells.split(",") if name]

@@ -1,4 +1,5 @@
-/* Sluice's C interface to the engine: load an ONNX model once, run it from any number of sessions.
+/* Sluice's C interface to the engine (load an ONNX model once, run it from any number of sessions) and to the pool of
+ * device memory at the end.
  *
  *     sluice_model_options options = {sizeof options};
  *     options.threads = 2;
@@ -134,6 +135,64 @@ SLUICE_API int sluice_session_run(sluice_session* session);
  * be NULL. SLUICE_FAILED_PRECONDITION: no run has succeeded yet. */
 SLUICE_API int sluice_session_output(sluice_session* session, const char* name, sluice_dtype* dtype, size_t* rank,
                                      const int64_t** dims, const void** data);
+
+/* A pool of device memory: a fixed size, taken from the driver once; blocks that are reused in the order of streams,
+ * without waiting for the device. These functions, and the two above that say version and error, are also all that
+ * libsluice_pool.so has, which needs no library of the engine's. A stream is a CUstream or cudaStream_t; NULL is the
+ * legacy default stream. Every function may be called from any thread at any time, except that a pool is destroyed
+ * once and last. */
+typedef struct sluice_pool sluice_pool;
+
+/* Zero in a field is its default. */
+typedef struct sluice_pool_options {
+  size_t size;             /* sizeof(sluice_pool_options) in the caller's header */
+  uint64_t capacity_bytes; /* never 0 */
+  int32_t exportable;      /* 1: cuIpcGetMemHandle works on its blocks; free pieces cannot be moved together then */
+} sluice_pool_options;
+
+typedef struct sluice_pool_stats {
+  size_t size;                 /* sizeof(sluice_pool_stats) in the caller's header; only that much is written */
+  uint64_t reserved_bytes;     /* what the driver gave: active + kept + free */
+  uint64_t active_bytes;       /* in allocated blocks, with what rounding up costs */
+  uint64_t kept_bytes;         /* in free small blocks, kept for their size */
+  uint64_t free_bytes;         /* the rest */
+  uint64_t peak_bytes;         /* the most that active + kept ever was */
+  uint64_t largest_free_bytes; /* in one piece */
+  double fragmentation_ratio;  /* 1 - largest_free_bytes / free_bytes */
+  uint64_t allocations, frees, failures;
+  uint64_t waits;   /* times a stream was made to wait for another's work */
+  uint64_t drains;  /* times a thread waited for the device */
+  uint64_t gathers; /* times free pieces were moved together */
+} sluice_pool_stats;
+
+/* A pool on the current context's device. SLUICE_FAILED_PRECONDITION: no context is current. SLUICE_UNAVAILABLE: no
+ * driver. SLUICE_RESOURCE_EXHAUSTED: the device has not that much free. */
+SLUICE_API int sluice_pool_create(const sluice_pool_options* options, sluice_pool** out);
+
+/* Waits for the device and gives the memory back, blocks still allocated included. NULL does nothing. */
+SLUICE_API void sluice_pool_destroy(sluice_pool* pool);
+
+/* *address is for work submitted to `stream` from now on. SLUICE_RESOURCE_EXHAUSTED: the message says what is reserved,
+ * active and free, and how fragmented. */
+SLUICE_API int sluice_pool_allocate(sluice_pool* pool, uint64_t bytes, void* stream, uint64_t* address);
+
+/* Behind the work submitted to `stream` so far, which may be another one. SLUICE_INVALID_ARGUMENT: no block that is in
+ * use starts there. */
+SLUICE_API int sluice_pool_free(sluice_pool* pool, uint64_t address, void* stream);
+
+/* Before a stream is destroyed: waits for it and forgets it. */
+SLUICE_API int sluice_pool_forget(sluice_pool* pool, void* stream);
+
+SLUICE_API int sluice_pool_get_stats(sluice_pool* pool, sluice_pool_stats* stats);
+
+/* For torch.cuda.memory.CUDAPluggableAllocator: a pool for each device, made at its first allocation, of
+ * $SLUICE_POOL_SIZE (such as 8GiB), by default nine tenths of what the device then has free. As PyTorch asks for it, a
+ * failure is a C++ exception, a std::runtime_error, which becomes a RuntimeError: the message is the pool's. */
+SLUICE_API void* sluice_torch_allocate(ptrdiff_t bytes, int device, void* stream);
+SLUICE_API void sluice_torch_free(void* address, ptrdiff_t bytes, int device, void* stream);
+
+/* The statistics of the pool that the two functions above made for a device; SLUICE_NOT_FOUND before it is made. */
+SLUICE_API int sluice_torch_get_stats(int device, sluice_pool_stats* stats);
 
 #ifdef __cplusplus
 }

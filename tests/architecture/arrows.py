@@ -22,11 +22,13 @@ ARROWS = {
     "emulator": ("base", "cuda_abi"),  # the driver without a GPU; must not know what Sluice does with it
     "shim": ("board", "driver"),  # loaded into other people's programs: nothing else of ours
     "control": ("base",),  # messages between command line and daemon
+    "mps": ("control",),  # NVIDIA's Multi-Process Service: found, started, ended
     "health": ("base",),  # NVML, opened at run time; the guard
+    "memory": ("driver",),  # the fixed pool
     "engine": ("base",),  # ONNX models: import, passes, programs for devices
-    "daemon": ("board", "policy", "health", "control"),  # owns what is slow
-    "capi": ("engine",),  # libsluice.so, the engine for C
-    "cli": ("control", "health", "board", "driver", "engine"),  # `run` takes the job's slot and finds the driver
+    "daemon": ("board", "policy", "health", "control", "mps"),  # owns what is slow
+    "capi": ("engine", "memory"),  # libsluice.so, the engine and the pool for C
+    "cli": ("control", "mps", "health", "board", "driver", "engine"),  # `run` takes the job's slot and finds the driver
 }
 # The public header of a room that has it by another name than sluice/<room>.h.
 PUBLIC_HEADERS = {"capi": "sluice.h"}

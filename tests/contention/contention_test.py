@@ -13,6 +13,9 @@ import sys
 import tempfile
 import unittest
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "cli"))
+import fake_mps_control
+
 BUILD = os.path.abspath(sys.argv.pop())
 FUNCTIONAL = "--functional" in sys.argv
 if FUNCTIONAL:
@@ -106,6 +109,55 @@ class Graphs(unittest.TestCase):
         for jobs in (self.inside, self.whole):
             low = jobs["sluice"][1]
             self.assertGreater(low["gated"], 0.9 * (low["launches"] - 200))  # less what was captured
+
+
+class WithMps(unittest.TestCase):
+    """With a control program that only pretends, and a driver that passes for a real one: what is run, and what is said."""
+
+    def test_both_setups_are_run_under_a_daemon_of_their_own(self):
+        with tempfile.TemporaryDirectory() as folder:
+            environment = fake_mps_control.machine_with_mps(BUILD, folder)
+            environment["LD_LIBRARY_PATH"] = os.path.dirname(environment["SLUICE_DRIVER"])
+            jobs = os.path.join(folder, "jobs.toml")
+            with open(jobs, "w") as file:
+                file.write(f"""
+[[job]]
+name = "serve"
+priority = "high"
+command = "{BUILD}/bin/example_latency --json --check --rate 50 --work-us 1000"
+[[job]]
+name = "batch"
+priority = "low"
+sm_percentage = 70
+command = ["sh", "-c", "env > $SLUICE_LATENCY_FILE.env; exec {BUILD}/bin/example_throughput --json"]
+""")
+            done = subprocess.run([f"{BUILD}/bin/bench_contention", "--mps", "--repeats", "1", "--seconds", "0.4", "--out",
+                                   f"{folder}/out", jobs], capture_output=True, text=True, timeout=280,
+                                  env={**os.environ, **environment})
+            self.assertEqual(done.returncode, 0, done.stderr)
+            told = fake_mps_control.told(folder)
+            with open(f"{folder}/out/report.json") as file:
+                report = json.load(file)
+            for setup in ("mps", "sluice_mps"):
+                with open(f"{folder}/out/jobs/{setup}-batch-1.latency.env") as file:
+                    environment = file.read()
+                self.assertIn("CUDA_MPS_CLIENT_PRIORITY=1\n", environment)
+                self.assertIn("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=70\n", environment)
+        self.assertEqual([entry["command"] for entry in told], ["-d", "quit"] * 3)  # the first only shows that it can be
+        self.assertEqual([setup["name"] for setup in report["setups"]],
+                         ["alone", "time_slicing", "mps", "sluice", "sluice_mps"])
+        jobs = jobs_of(report)
+        self.assertIsNone(jobs["mps"][1]["gated"])
+        self.assertGreater(jobs["sluice_mps"][1]["gated"], 0)
+        self.assertIn(report["best"]["setup"], jobs)
+        self.assertTrue(done.stdout.splitlines()[-1].startswith("Best for this mix: "), done.stdout)
+
+    def test_the_emulator_has_none(self):
+        done = subprocess.run([f"{BUILD}/bin/bench_contention", "--emulated", "--mps", "--repeats", "1", "--seconds", "0.1",
+                               "--out", self.enterContext(tempfile.TemporaryDirectory())], capture_output=True,
+                              text=True, timeout=280)
+        self.assertEqual(done.returncode, 3, done.stderr)
+        self.assertIn("the emulator has no MPS: leave --mps out", done.stderr)
 
 
 if __name__ == "__main__":

@@ -144,6 +144,7 @@ struct alignas(128) Job {
   std::atomic<std::uint32_t> share;               // weight among equals, at least 1
   std::atomic<std::uint32_t> min_below_permille;  // what the jobs below it get at least, of the GPU's time
   std::atomic<std::uint32_t> gpus;                // to be gated on, if one is held; the daemon follows it
+  std::atomic<std::uint32_t> mps;                 // 1: its processes are clients of an MPS daemon
   // Starts at 1. Unique in the directory, but the same on all boards of a job, and for all ranks of one program.
   std::atomic<std::uint64_t> id;
   std::atomic<std::uint64_t> ranks;  // the same for all ranks that one launcher started; 0: it is none
@@ -213,6 +214,7 @@ struct JobSpec {
   std::uint64_t ranks = 0;
   std::uint64_t memory_limit_bytes = 0;  // 0: no limit
   bool waiting = false;                  // its command has not started yet
+  bool mps = false;                      // its processes are clients of an MPS daemon
   const char* name = "";
 };
 // Takes a job slot for process `owner`. Returns its index. Errors: kResourceExhausted.

@@ -17,6 +17,11 @@ Status find_library(char* out, std::size_t bytes);
 // threads may outlive any point at which closing would be safe. Errors: kUnavailable.
 Result<void*> open_library(const char* path = nullptr);
 
+// The library that programs of this process use: Sluice's shim where the dynamic linker finds it first, as it does
+// under `sluice run`, else what open_library() opens. For rooms that are part of a program, not of Sluice's own
+// machinery. Errors: kUnavailable.
+Result<void*> open_process_library();
+
 // True for a library that is Sluice's shim (it exports sluice_shim_version) or emulator (sluice_emulator_version).
 bool is_shim(void* handle);
 bool is_emulator(void* handle);

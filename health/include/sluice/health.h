@@ -58,6 +58,7 @@ inline constexpr std::uint64_t kFaults = kHardware | kHardwareHeat | kPowerBrake
 std::vector<std::string> reasons(std::uint64_t bits);
 }  // namespace throttle
 
+// Who may have a context on a GPU. The values are NVML's.
 enum class ComputeMode : int { kDefault = 0, kExclusiveThread = 1, kProhibited = 2, kExclusiveProcess = 3 };
 
 struct EccCounts {
