@@ -67,7 +67,8 @@ const std::vector<FindingKind>& finding_kinds() {
       {"compute-mode", "Only one program, or none, gets a context: nvidia-smi -c DEFAULT (root). Check: nvidia-smi."},
       {"mig-on", "Sluice was not tried with MIG. nvidia-smi -mig 0 (root) turns it off."},
       {"mps-running",
-       "Sluice's priorities were not tried beside MPS. To end it: echo quit | nvidia-cuda-mps-control, as its user."},
+       "Its clients run at the same time; sluice run --mps makes a job one of them. To end it: echo quit | "
+       "nvidia-cuda-mps-control, as its user."},
       {"memory-held", "End what is not needed. Check: sluice ps, nvidia-smi."},
       {"memory-unseen",
        "Programs in other containers are not visible from here; look from the host: nvidia-smi, sudo fuser -v "
