@@ -214,7 +214,12 @@ Boards Boards::open_all(const std::string& runtime_dir) {
     if (name.size() <= kEnding.size() || name.substr(name.size() - kEnding.size()) != kEnding || name[0] == '.')
       continue;
     const std::string path = runtime_dir + "/" + entry->d_name;
-    if (Result<board::Board*> board = board::map(path.c_str()); board.ok()) result.boards_.push_back(*board);
+    Result<board::Board*> board = board::map(path.c_str());
+    if (board.ok()) {
+      result.boards_.push_back(*board);
+    } else if (board.status().code() != Code::kNotFound) {
+      result.unusable_.emplace_back(board.status().message());
+    }
   }
   return result;
 }

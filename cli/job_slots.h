@@ -82,20 +82,24 @@ class JobSlots {
   std::uint64_t id_ = 0;
 };
 
-// The boards that exist in a runtime directory. One that cannot be used is left out.
+// The boards that exist in a runtime directory. Of one that cannot be used there is only the reason.
 class Boards {
  public:
   static Boards open_all(const std::string& runtime_dir);
   Boards() = default;
   Boards(const Boards&) = delete;
   Boards& operator=(const Boards&) = delete;
-  Boards(Boards&& other) noexcept : boards_(std::move(other.boards_)) { other.boards_.clear(); }
+  Boards(Boards&& other) noexcept : boards_(std::move(other.boards_)), unusable_(std::move(other.unusable_)) {
+    other.boards_.clear();
+  }
   ~Boards();
 
   const std::vector<board::Board*>& all() const { return boards_; }
+  const std::vector<std::string>& unusable() const { return unusable_; }  // a sentence each
 
  private:
   std::vector<board::Board*> boards_;
+  std::vector<std::string> unusable_;
 };
 
 // A job as one board has it.

@@ -30,28 +30,37 @@ void add_jobs(std::vector<Candidate>* gpus) {
 
 bool is_unset(const char* value) { return value == nullptr || *value == '\0'; }
 
+void use_emulated_nvml(const Installation& installation) {
+  if (is_unset(std::getenv("SLUICE_NVML"))) setenv("SLUICE_NVML", installation.emulator_nvml.c_str(), 1);
+}
+
 }  // namespace
+
+Result<DriverChoice> choose_driver(const Installation& installation) {
+  DriverChoice choice;
+  char path[PATH_MAX];
+  choice.missing = driver::find_library(path, sizeof path);
+  if (!choice.missing.ok()) return choice;
+  choice.path = path;
+  if (is_unset(std::getenv("SLUICE_DRIVER"))) return choice;
+  Result<void*> handle = driver::open_library(path);
+  if (!handle.ok()) return handle.status();
+  choice.simulated = driver::is_emulator(*handle);
+  if (choice.simulated) use_emulated_nvml(installation);
+  return choice;
+}
 
 Result<Machine> Machine::look(const Installation& installation) {
   Machine machine;
-  const bool asked_for_one = !is_unset(std::getenv("SLUICE_DRIVER"));
-  char path[PATH_MAX];
-  const Status found = driver::find_library(path, sizeof path);
-  if (found.ok()) {
-    machine.driver_ = path;
-    if (asked_for_one) {
-      Result<void*> handle = driver::open_library(path);
-      if (!handle.ok()) return handle.status();
-      machine.simulated_ = driver::is_emulator(*handle);
-    }
-  } else if (!asked_for_one && file_exists(installation.emulator_driver)) {
+  Result<DriverChoice> driver = choose_driver(installation);
+  if (!driver.ok()) return driver.status();
+  machine.driver_ = driver->path;
+  machine.simulated_ = driver->simulated;
+  if (driver->path.empty()) {
+    if (!is_unset(std::getenv("SLUICE_DRIVER")) || !file_exists(installation.emulator_driver)) return driver->missing;
     machine.driver_ = installation.emulator_driver;
     machine.simulated_ = machine.substituted_ = true;
-  } else {
-    return found;
-  }
-  if (machine.simulated_ && is_unset(std::getenv("SLUICE_NVML"))) {
-    setenv("SLUICE_NVML", installation.emulator_nvml.c_str(), 1);
+    use_emulated_nvml(installation);
   }
 
   Result<std::shared_ptr<health::Nvml>> nvml = health::Nvml::open();

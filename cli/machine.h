@@ -24,6 +24,16 @@ struct GpuProcess {
   std::string uuid;
 };
 
+// The driver library of this machine: the installed one or, if asked for, the emulator's.
+struct DriverChoice {
+  std::string path;  // "" when there is none
+  bool simulated = false;
+  Status missing;  // why there is no driver
+};
+// Has the emulator's NVML used beside the emulator's driver (SLUICE_NVML). Errors: those of driver::open_library, where
+// SLUICE_DRIVER names a library that cannot be opened.
+Result<DriverChoice> choose_driver(const Installation& installation);
+
 class Machine {
  public:
   // Errors: kUnavailable, with the reason, when there is neither a driver nor the emulator, or NVML finds no GPU.
@@ -53,7 +63,7 @@ class Machine {
   std::string nvml_library() const { return nvml_->library(); }
 
   // What NVML says of a GPU now. Errors: kNotFound.
-  Result<health::Device> device(const std::string& uuid) const { return nvml_->device(uuid); }
+  Result<health::Vitals> vitals(const std::string& uuid) const { return nvml_->vitals(uuid); }
   std::string label(const std::string& uuid) const;  // "GPU 0 (NVIDIA H200)"
 
   // What of each GPU a job may take. Errors: kInvalidArgument when a card is too small for it.

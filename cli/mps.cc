@@ -74,9 +74,9 @@ Status JobsMps::prepare_own(const Machine& machine, const std::vector<std::strin
   const std::vector<GpuProcess> processes = machine.processes();
   for (std::size_t i = 0; status.ok() && i < uuids.size(); ++i) {
     MpsGpu gpu{machine.label(uuids[i]), {}, {}, {}};
-    if (const Result<health::Device> device = machine.device(uuids[i]); device.ok()) {
-      gpu.mode = device->compute_mode;
-      gpu.mig = device->mig;
+    if (const Result<health::Vitals> card = machine.vitals(uuids[i]); card.ok()) {
+      gpu.mode = card->compute_mode;
+      gpu.mig = card->mig;
     }
     for (const GpuProcess& process : processes) {
       if (process.uuid == uuids[i]) gpu.processes.push_back(process.pid);

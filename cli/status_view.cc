@@ -98,6 +98,18 @@ std::string gpus(const json& status, const json& job) {
   return result.empty() ? kUnknown : result;
 }
 
+// What else there is to say of a card.
+std::string remarks(const json& device) {
+  std::vector<std::string> all;
+  if (at(device, "lost") == true) all.emplace_back("does not answer");
+  std::string reasons;
+  for (const json& reason : list_at(device, "throttle"))
+    reasons += (reasons.empty() ? "throttled: " : ", ") + text(reason);
+  if (!reasons.empty()) all.push_back(reasons);
+  if (at(device, "simulated") == true) all.emplace_back("simulated");
+  return fmt::format("{}", fmt::join(all, "; "));
+}
+
 // The growth of a counter; nothing where it is unknown or went backwards (a job of the same id, restarted).
 std::optional<double> growth(const json& before, const json& after, const char* key) {
   const json& a = at(before, key);
@@ -187,8 +199,7 @@ std::string devices_table(const json& status) {
                {"", Align::kLeft}});
   for (const json& device : devices) {
     table.add({whole(at(device, "index")), text(at(device, "name")), percent(at(device, "utilization_ratio")),
-               bytes(at(device, "memory_used_bytes")), bytes(at(device, "memory_total_bytes")),
-               at(device, "simulated") == true ? "simulated" : ""});
+               bytes(at(device, "memory_used_bytes")), bytes(at(device, "memory_total_bytes")), remarks(device)});
   }
   return table.text();
 }

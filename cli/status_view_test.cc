@@ -62,6 +62,16 @@ TEST(StatusView, DevicesAndUnmanaged) {
   EXPECT_THAT(unmanaged_table(status()), HasSubstr("other user"));
 }
 
+TEST(StatusView, WhatHoldsACardDown) {
+  json with = status();
+  with["devices"][0]["throttle"] = json::array();
+  EXPECT_THAT(devices_table(with), Not(HasSubstr("throttled")));
+  with["devices"][0]["throttle"] = {"power cap", "heat (driver)"};
+  EXPECT_THAT(devices_table(with), HasSubstr("  throttled: power cap, heat (driver); simulated\n"));
+  with["devices"][0]["lost"] = true;
+  EXPECT_THAT(devices_table(with), HasSubstr("  does not answer; "));
+}
+
 TEST(StatusView, OddRepliesDoNotThrow) {
   for (const char* text : {"[]", "3", "null", R"({"jobs": 3})", R"({"jobs": [3, null, {}]})",
                            R"({"jobs": [{"id": -1, "launches": "x", "held_by": 3, "devices": [3]}]})",

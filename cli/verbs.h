@@ -13,6 +13,7 @@ int run_verb(std::vector<std::string> args);
 int ps_verb(std::vector<std::string> args);
 int top_verb(std::vector<std::string> args);
 int stop_verb(std::vector<std::string> args);
+int doctor_verb(std::vector<std::string> args);
 int infer_verb(std::vector<std::string> args);
 int optimize_verb(std::vector<std::string> args);
 int version_verb(std::vector<std::string> args);

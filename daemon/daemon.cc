@@ -13,6 +13,7 @@
 #include <chrono>
 #include <memory>
 #include <utility>
+#include <vector>
 
 #include "mps_keeper.h"
 #include "report.h"
@@ -32,6 +33,7 @@ using Error = boost::system::error_code;
 constexpr std::uint64_t kTakeOverNs = 1500 * kNanosPerMilli;  // for a daemon that is on its way out
 constexpr std::uint64_t kIdleCheckNs = 200 * kNanosPerMilli;
 constexpr std::uint64_t kShortestIdleCheckNs = 10 * kNanosPerMilli;
+constexpr std::uint64_t kInUseNs = 2 * kNanosPerSecond;  // since a job was seen on a board
 constexpr int kPriorityLimit = 1000;
 
 class Daemon {
@@ -146,12 +148,21 @@ class Daemon {
       if (error) return;
       // Its directory was deleted, and perhaps made anew: nobody reaches this daemon any more.
       if (!lock_.has_file()) return clean_up();
+      watch_cards();
       const std::uint64_t last = std::max(last_request_ns_, scheduler_.last_occupied_ns());
       const bool mps = mps_keeper_.look(now_ns());
       const bool idle =
           options_.idle_exit_ns && !mps && now_ns() >= last + *options_.idle_exit_ns && server_->pending() == 0;
       if (!idle || !leave_if_unused()) watch_idleness();
     });
+  }
+
+  // While jobs are there: a card that nobody uses may sleep.
+  void watch_cards() {
+    if (now_ns() >= scheduler_.last_occupied_ns() + kInUseNs) return;
+    std::vector<std::string> uuids;
+    for (const auto& board : scheduler_.boards()) uuids.emplace_back((*board)->device);
+    if (!uuids.empty()) sampler_.watch(std::move(uuids));
   }
 
   // Whoever is about to take a slot holds the boards lock from before it asked for a daemon.

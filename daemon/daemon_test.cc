@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <iterator>
 #include <set>
 #include <thread>
 
@@ -69,6 +70,27 @@ class DaemonTest : public testing::Test {
   Json ask(Json request) {
     Result<Json> reply = control::request(board_.runtime().path(), std::move(request), kLong);
     return reply.ok() ? *reply : control::error_reply(reply.status());
+  }
+
+  // A daemon with a busy job on a card that the fake NVML plays.
+  void start_with_card(const std::string& series) {
+    const std::string machine = board_.runtime().path() + "/machine.toml";
+    std::ofstream(machine) << "[[card]]\nUUID = \"" << kTestDevice << "\"\n" << series;
+    go_to_sample(0);
+    setenv("SLUICE_FAKE_NVML", machine.c_str(), 1);
+    setenv("SLUICE_FAKE_NVML_STEP", step_file().c_str(), 1);
+    busy_client(50, 1);
+    start_daemon();
+    unsetenv("SLUICE_FAKE_NVML");
+    unsetenv("SLUICE_FAKE_NVML_STEP");
+  }
+  std::string step_file() { return board_.runtime().path() + "/step"; }
+  void go_to_sample(int number) { std::ofstream(step_file()) << number; }
+  // Whether the daemon wrote this of the card.
+  bool logged(const char* text) {
+    std::ifstream file(board_.runtime().path() + "/" + control::kLogName);
+    const std::string log{std::istreambuf_iterator<char>(file), {}};
+    return log.find(std::string(kTestDevice) + ": " + text) != std::string::npos;
   }
 
   // A job of one process that is busy from now on.
@@ -324,7 +346,35 @@ TEST_F(DaemonTest, WithoutNvmlTheBoardsDevicesRemain) {
   EXPECT_EQ(status["devices"][0]["name"], "Test card");
   EXPECT_EQ(status["devices"][0]["index"], Json());
   EXPECT_EQ(status["devices"][0]["memory_used_bytes"], Json());
+  EXPECT_EQ(status["devices"][0]["throttle"], Json());
+  EXPECT_EQ(status["devices"][0]["lost"], Json());
   EXPECT_EQ(status["jobs"][0]["state"], "starting");
+}
+
+TEST_F(DaemonTest, ACardThatIsNotFoundAnyMoreHasFallenOffTheBus) {
+  start_with_card("Temperature = 61\nCurrentClocksEventReasons = 32\ngone = [true, false, true]\n");
+  go_to_sample(1);
+  EXPECT_TRUE(eventually([&] { return logged("throttled: heat (driver)"); }));
+  EXPECT_FALSE(logged("the card has fallen off the bus")) << "NVML may know fewer cards than there are boards";
+  go_to_sample(2);
+  EXPECT_TRUE(eventually([&] { return logged("the card has fallen off the bus"); }));
+}
+
+TEST_F(DaemonTest, WhatHappensToACardIsShownAndWrittenDown) {
+  start_with_card("Temperature = 61\nPowerUsage = 150500\nCurrentClocksEventReasons = 68\nlost = [false, true]\n");
+  EXPECT_TRUE(eventually([&] { return logged("throttled: heat (hardware)"); }));
+  EXPECT_FALSE(logged("throttled: power cap")) << "that is routine";
+  Json card = ask({{"op", "status"}})["devices"][0];
+  EXPECT_EQ(card["temperature_c"], 61);
+  EXPECT_EQ(card["power_w"], 150.5);
+  EXPECT_EQ(card["power_limit_w"], Json());
+  EXPECT_EQ(card["throttle"], Json::array({"power cap", "heat (hardware)"}));
+  EXPECT_EQ(card["lost"], false);
+  go_to_sample(1);
+  EXPECT_TRUE(eventually([&] { return logged("the card has fallen off the bus"); }));
+  card = ask({{"op", "status"}})["devices"][0];
+  EXPECT_EQ(card["lost"], true);
+  EXPECT_EQ(card["throttle"], Json());
 }
 
 TEST_F(DaemonTest, SetPriorityAndBadRequests) {

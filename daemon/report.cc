@@ -218,21 +218,30 @@ class Reporter {
   std::map<uid_t, std::string> names_;
 };
 
-Json device_json(const health::Device& device, const Json& index, bool simulated) {
+Json watts(const std::optional<unsigned>& milliwatts) { return milliwatts ? Json(*milliwatts / 1000.0) : Json(); }
+
+Json device_json(const health::Device& device, const Json& index, bool simulated, const health::Vitals& pulse) {
   return {{"index", index},
           {"uuid", device.uuid},
           {"name", device.name},
           {"simulated", simulated},
           {"memory_total_bytes", or_null(device.memory_total_bytes)},
           {"memory_used_bytes", or_null(device.memory_used_bytes)},
-          {"utilization_ratio", or_null(device.utilization_ratio)}};
+          {"utilization_ratio", or_null(device.utilization_ratio)},
+          {"temperature_c", or_null(pulse.temperature_c)},
+          {"power_w", watts(pulse.power_mw)},
+          {"power_limit_w", watts(pulse.power_limit_mw)},
+          {"throttle", pulse.throttle ? Json(health::throttle::reasons(*pulse.throttle)) : Json()},
+          {"lost", index.is_null() ? Json() : Json(pulse.lost || !device.error.empty())}};
 }
 
 Json devices_json(const Boards& boards, const Sample& sample) {
   Json devices = Json::array();
   std::set<std::string> known;
   for (const health::Device& device : sample.devices) {
-    devices.push_back(device_json(device, device.index, sample.simulated));
+    const auto pulse = sample.pulses.find(device.uuid);
+    devices.push_back(device_json(device, device.index, sample.simulated,
+                                  pulse == sample.pulses.end() ? health::Vitals() : pulse->second));
     known.insert(device.uuid);
   }
   for (const auto& board : boards) {
@@ -240,7 +249,7 @@ Json devices_json(const Boards& boards, const Sample& sample) {
     device.uuid = text((*board)->device);
     device.name = text((*board)->device_name);
     if (known.insert(device.uuid).second)
-      devices.push_back(device_json(device, Json(), (*board)->simulated.load() != 0));
+      devices.push_back(device_json(device, Json(), (*board)->simulated.load() != 0, {}));
   }
   return devices;
 }

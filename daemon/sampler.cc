@@ -11,6 +11,7 @@ namespace sluice::daemon {
 namespace {
 
 constexpr std::uint64_t kFreshNs = 200 * kNanosPerMilli;
+constexpr std::uint64_t kWatchNs = kNanosPerSecond;
 constexpr std::uint64_t kOpenAgainNs = 10 * kNanosPerSecond;
 
 }  // namespace
@@ -35,16 +36,29 @@ void Sampler::with_sample(Use use) {
   wake_.notify_all();
 }
 
+void Sampler::watch(std::vector<std::string> uuids) {
+  {
+    const std::lock_guard lock(mutex_);
+    const std::uint64_t now = now_ns();
+    if (watched_ns_ != 0 && now - watched_ns_ < kWatchNs) return;
+    watched_ns_ = now;
+    to_watch_ = std::move(uuids);
+  }
+  wake_.notify_all();
+}
+
 void Sampler::loop() {
   prctl(PR_SET_NAME, "sluiced-nvml");
   std::unique_lock lock(mutex_);
   while (true) {
-    wake_.wait(lock, [&] { return stop_ || !waiting_.empty(); });
+    wake_.wait(lock, [&] { return stop_ || !waiting_.empty() || to_watch_; });
     if (stop_) return;
     const std::deque<Use> uses = std::exchange(waiting_, {});
+    const auto watched = std::exchange(to_watch_, {});
     lock.unlock();
-    refresh();
+    if (!uses.empty()) refresh();
     for (const Use& use : uses) use(sample_);
+    if (watched && ready()) watch_.look(*nvml_, *watched);
     lock.lock();
   }
 }
@@ -63,13 +77,18 @@ void Sampler::open_library() {
   }
 }
 
+bool Sampler::ready() {
+  if (nvml_ == nullptr && (opened_ns_ == 0 || now_ns() - opened_ns_ >= kOpenAgainNs)) open_library();
+  return nvml_ != nullptr;
+}
+
 void Sampler::refresh() {
   const std::uint64_t now = now_ns();
   if (sampled_ns_ && now - *sampled_ns_ < kFreshNs) return;
-  if (nvml_ == nullptr && (opened_ns_ == 0 || now - opened_ns_ >= kOpenAgainNs)) open_library();
+  const bool is_ready = ready();
   sampled_ns_ = now;
   sample_ = Sample{};
-  if (nvml_ == nullptr) return;
+  if (!is_ready) return;
   Result<std::vector<health::Device>> devices = nvml_->devices();
   if (!devices.ok()) {
     // A driver that was reloaded wants a new start.
@@ -84,6 +103,7 @@ void Sampler::refresh() {
     if (device.uuid.empty()) continue;
     Result<std::vector<health::Process>> processes = nvml_->compute_processes(device.uuid);
     if (processes.ok()) sample_.processes[device.uuid] = std::move(*processes);
+    sample_.pulses[device.uuid] = pulse_of(*nvml_, device.uuid, true);
   }
 }
 

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "sluice/health.h"
+#include "watch.h"
 
 namespace sluice::daemon {
 
@@ -23,6 +24,7 @@ struct Sample {
   bool simulated = false;
   std::vector<health::Device> devices;
   std::map<std::string, std::vector<health::Process>> processes;  // by UUID; absent where not supported
+  std::map<std::string, health::Vitals> pulses;                   // by UUID, of those that answer
 };
 
 class Sampler {
@@ -36,10 +38,14 @@ class Sampler {
   // Calls `use` on the sampler's thread with a sample that is at most kFreshNs old.
   void with_sample(Use use);
 
+  // Has the cards with these UUIDs watched once, on the sampler's thread; at most once a second.
+  void watch(std::vector<std::string> uuids);
+
  private:
   void loop();
   void refresh();
   void open_library();
+  bool ready();  // NVML is open, or could be opened
 
   const std::function<std::string()> fallback_library_;
   // Of the thread only.
@@ -47,10 +53,13 @@ class Sampler {
   std::uint64_t opened_ns_ = 0;
   std::optional<std::uint64_t> sampled_ns_;
   Sample sample_;
+  Watch watch_;
 
   std::mutex mutex_;  // guards what follows
   std::condition_variable wake_;
   std::deque<Use> waiting_;
+  std::optional<std::vector<std::string>> to_watch_;
+  std::uint64_t watched_ns_ = 0;
   bool stop_ = false;
   std::thread thread_;
 };

@@ -30,20 +30,6 @@ TEST(Nvml, DevicesAndWhatTheyAnswer) {
   EXPECT_DOUBLE_EQ(*ordinary.utilization_ratio, 0.58);
 }
 
-TEST(Nvml, ModesOfACard) {
-  setenv("SLUICE_FAKE_NVML_COMPUTE_MODE", "3", 1);
-  setenv("SLUICE_FAKE_NVML_MIG", "1", 1);
-  const auto divided = fake()->device(kOrdinary);
-  unsetenv("SLUICE_FAKE_NVML_COMPUTE_MODE");
-  unsetenv("SLUICE_FAKE_NVML_MIG");
-  ASSERT_TRUE(divided.ok());
-  EXPECT_EQ(divided->compute_mode, ComputeMode::kExclusiveProcess);
-  EXPECT_EQ(divided->mig, true);
-  const auto whole = fake()->device(kOrdinary);
-  EXPECT_EQ(whole->compute_mode, ComputeMode::kDefault);
-  EXPECT_EQ(whole->mig, false);
-}
-
 TEST(Nvml, WhatIsNotSupportedIsAbsentNotZero) {
   const auto devices = fake()->devices();
   const Device& poor = (*devices)[1];
@@ -51,14 +37,14 @@ TEST(Nvml, WhatIsNotSupportedIsAbsentNotZero) {
   EXPECT_FALSE(poor.memory_total_bytes.has_value());
   EXPECT_FALSE(poor.memory_used_bytes.has_value());
   EXPECT_FALSE(poor.utilization_ratio.has_value());
-  EXPECT_FALSE(poor.compute_mode.has_value());
-  EXPECT_FALSE(poor.mig.has_value());
 }
 
 TEST(Nvml, ALostCardKeepsItsPlace) {
   const auto devices = fake()->devices();
   EXPECT_EQ((*devices)[2].index, 2);
   EXPECT_EQ((*devices)[2].uuid, "");
+  EXPECT_EQ((*devices)[2].error, "GPU is lost");
+  EXPECT_EQ((*devices)[0].error, "");
 }
 
 TEST(Nvml, ProcessesThroughTheOlderFunctionAndAListLongerThanGuessed) {
@@ -86,9 +72,9 @@ TEST(Nvml, Topology) {
 TEST(Nvml, WithoutALibraryOrADriverItIsUnavailable) {
   EXPECT_EQ(Nvml::open("/nonexistent/libnvidia-ml.so.1").status().code(), Code::kUnavailable);
   EXPECT_EQ(Nvml::open("libc.so.6").status().code(), Code::kUnavailable);
-  setenv("SLUICE_FAKE_NVML_INIT", "9", 1);
+  setenv("SLUICE_FAKE_NVML", SERIES "/no_driver.toml", 1);
   const auto nvml = Nvml::open(FAKE_NVML);
-  unsetenv("SLUICE_FAKE_NVML_INIT");
+  unsetenv("SLUICE_FAKE_NVML");
   EXPECT_EQ(nvml.status().code(), Code::kUnavailable);
   EXPECT_NE(std::string(nvml.status().message()).find("the fake's error"), std::string::npos);
 }

@@ -2,48 +2,9 @@
 
 #include <cstdlib>
 
-#include "nvml_abi.h"
-#include "sluice/health.h"
+#include "functions.h"
 
 namespace sluice::health {
-
-using nvml::DeviceHandle;
-using nvml::Return;
-
-// Null where the installed NVML has no such function.
-struct Nvml::Functions {
-  Return (*init)();
-  Return (*shutdown)();
-  const char* (*error_string)(Return);
-  Return (*count)(unsigned int*);
-  Return (*by_index)(unsigned int, DeviceHandle*);
-  Return (*by_uuid)(const char*, DeviceHandle*);
-  Return (*uuid)(DeviceHandle, char*, unsigned int);
-  Return (*name)(DeviceHandle, char*, unsigned int);
-  Return (*memory)(DeviceHandle, nvml::Memory*);
-  Return (*memory_v2)(DeviceHandle, nvml::MemoryV2*);
-  Return (*utilization)(DeviceHandle, nvml::Utilization*);
-  Return (*compute_processes)(DeviceHandle, unsigned int*, nvml::ProcessInfo*);
-  Return (*compute_mode)(DeviceHandle, int*);
-  Return (*mig_mode)(DeviceHandle, unsigned int*, unsigned int*);
-  Return (*topology)(DeviceHandle, DeviceHandle, int*);
-  bool simulated;
-
-  const char* text(Return code) const { return error_string != nullptr ? error_string(code) : "unknown error"; }
-
-  Result<DeviceHandle> find(const std::string& gpu) const {
-    DeviceHandle handle = nullptr;
-    const Return code = by_uuid(gpu.c_str(), &handle);
-    if (code == nvml::kSuccess) return handle;
-    return Status::error(Code::kNotFound, "NVML knows no GPU %.80s: %s", gpu.c_str(), text(code));
-  }
-
-  Status failed(const char* what, const std::string& gpu, Return code) const {
-    return Status::error(code == nvml::kNotSupported ? Code::kUnimplemented : Code::kInternal, "GPU %.80s: %s: %s",
-                         gpu.c_str(), what, text(code));
-  }
-};
-
 namespace {
 
 template <class F>
@@ -53,6 +14,30 @@ void load(void* library, F& function, const char* name, const char* older = null
 }
 
 }  // namespace
+
+Result<std::vector<Process>> Nvml::Functions::processes(List function, const char* what, const std::string& gpu) const {
+  if (function == nullptr) return Status::error(Code::kUnimplemented, "this NVML does not tell %s", what);
+  const Result<DeviceHandle> handle = find(gpu);
+  if (!handle.ok()) return handle.status();
+  // The list may grow between two calls; a few tries with room to spare are enough.
+  std::vector<nvml::ProcessInfo> list(32);
+  Return code = nvml::kInsufficientSize;
+  unsigned int found = 0;
+  for (int attempt = 0; attempt < 4 && code == nvml::kInsufficientSize; ++attempt) {
+    if (found > list.size()) list.resize(found + 32);
+    found = static_cast<unsigned int>(list.size());
+    code = function(*handle, &found, list.data());
+  }
+  if (code != nvml::kSuccess) return failed(what, gpu, code);
+  std::vector<Process> processes;
+  for (unsigned int i = 0; i < found && i < list.size(); ++i) {
+    Process process;
+    process.pid = static_cast<pid_t>(list[i].pid);
+    if (list[i].used_gpu_memory != nvml::kNotAvailable) process.memory_bytes = list[i].used_gpu_memory;
+    processes.push_back(process);
+  }
+  return processes;
+}
 
 Nvml::Nvml(std::unique_ptr<Functions> functions) : functions_(std::move(functions)) {}
 
@@ -78,8 +63,9 @@ Result<std::shared_ptr<Nvml>> Nvml::open(const char* path) {
   load(library, f->utilization, "nvmlDeviceGetUtilizationRates");
   load(library, f->compute_processes, "nvmlDeviceGetComputeRunningProcesses_v3",
        "nvmlDeviceGetComputeRunningProcesses_v2");
-  load(library, f->compute_mode, "nvmlDeviceGetComputeMode");
-  load(library, f->mig_mode, "nvmlDeviceGetMigMode");
+  load(library, f->graphics_processes, "nvmlDeviceGetGraphicsRunningProcesses_v3",
+       "nvmlDeviceGetGraphicsRunningProcesses_v2");
+  f->library = library;
   load(library, f->topology, "nvmlDeviceGetTopologyCommonAncestor");
   f->simulated = dlsym(library, "sluice_emulator_version") != nullptr;
   if (f->init == nullptr || f->shutdown == nullptr || f->count == nullptr || f->by_index == nullptr ||
@@ -105,7 +91,11 @@ void Nvml::describe(void* opaque, Device* device) const {
   const auto handle = static_cast<DeviceHandle>(opaque);
   char text[nvml::kUuidBytes] = {};
   static_assert(nvml::kNameBytes <= nvml::kUuidBytes);
-  if (f.uuid(handle, text, sizeof text) == nvml::kSuccess) device->uuid = text;
+  if (const Return code = f.uuid(handle, text, sizeof text); code == nvml::kSuccess) {
+    device->uuid = text;
+  } else {
+    device->error = f.text(code);
+  }
   if (f.name != nullptr && f.name(handle, text, nvml::kNameBytes) == nvml::kSuccess) device->name = text;
   // The second version leaves out what the driver reserves for itself, as nvidia-smi does.
   nvml::MemoryV2 exact{};
@@ -122,12 +112,6 @@ void Nvml::describe(void* opaque, Device* device) const {
   if (f.utilization != nullptr && f.utilization(handle, &load) == nvml::kSuccess) {
     device->utilization_ratio = load.gpu / 100.0;
   }
-  int mode = 0;
-  if (f.compute_mode != nullptr && f.compute_mode(handle, &mode) == nvml::kSuccess)
-    device->compute_mode = static_cast<ComputeMode>(mode);
-  unsigned int divided = 0, from_next_reset = 0;
-  if (f.mig_mode != nullptr && f.mig_mode(handle, &divided, &from_next_reset) == nvml::kSuccess)
-    device->mig = divided != 0;
 }
 
 Result<std::vector<Device>> Nvml::devices() const {
@@ -140,7 +124,11 @@ Result<std::vector<Device>> Nvml::devices() const {
   for (unsigned int i = 0; i < count; ++i) {
     devices[i].index = static_cast<int>(i);
     DeviceHandle handle = nullptr;
-    if (f.by_index(i, &handle) == nvml::kSuccess) describe(handle, &devices[i]);
+    if (const Return code = f.by_index(i, &handle); code == nvml::kSuccess) {
+      describe(handle, &devices[i]);
+    } else {
+      devices[i].error = f.text(code);
+    }
   }
   return devices;
 }
@@ -155,30 +143,11 @@ Result<Device> Nvml::device(const std::string& uuid) const {
 }
 
 Result<std::vector<Process>> Nvml::compute_processes(const std::string& uuid) const {
-  const Functions& f = *functions_;
-  if (f.compute_processes == nullptr) {
-    return Status::error(Code::kUnimplemented, "this NVML lists no compute processes");
-  }
-  const Result<DeviceHandle> handle = f.find(uuid);
-  if (!handle.ok()) return handle.status();
-  // The list may grow between two calls; a few tries with room to spare are enough.
-  std::vector<nvml::ProcessInfo> list(32);
-  Return code = nvml::kInsufficientSize;
-  unsigned int count = 0;
-  for (int attempt = 0; attempt < 4 && code == nvml::kInsufficientSize; ++attempt) {
-    if (count > list.size()) list.resize(count + 32);
-    count = static_cast<unsigned int>(list.size());
-    code = f.compute_processes(*handle, &count, list.data());
-  }
-  if (code != nvml::kSuccess) return f.failed("its compute processes", uuid, code);
-  std::vector<Process> processes;
-  for (unsigned int i = 0; i < count && i < list.size(); ++i) {
-    Process process;
-    process.pid = static_cast<pid_t>(list[i].pid);
-    if (list[i].used_gpu_memory != nvml::kNotAvailable) process.memory_bytes = list[i].used_gpu_memory;
-    processes.push_back(process);
-  }
-  return processes;
+  return functions_->processes(functions_->compute_processes, "its compute processes", uuid);
+}
+
+Result<std::vector<Process>> Nvml::graphics_processes(const std::string& uuid) const {
+  return functions_->processes(functions_->graphics_processes, "its graphics processes", uuid);
 }
 
 Result<Topology> Nvml::topology(const std::string& uuid, const std::string& other_uuid) const {

@@ -14,6 +14,7 @@ ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
 # Documents that are a page as they are: name, section, one line of what it is.
 PAGES = {
+    "doctor.md": ("sluice-doctor", 1, None),
     "infer.md": ("sluice-infer", 1, None),  # the verbs' lines stand in cli.md
     "optimize.md": ("sluice-optimize", 1, None),
     "jobs.md": ("sluice-jobs", 5, "several jobs in one TOML file"),

@@ -23,7 +23,7 @@ ARROWS = {
     "shim": ("board", "driver"),  # loaded into other people's programs: nothing else of ours
     "control": ("base",),  # messages between command line and daemon
     "mps": ("control",),  # NVIDIA's Multi-Process Service: found, started, ended
-    "health": ("base",),  # NVML, opened at run time
+    "health": ("base",),  # NVML, opened at run time; the guard
     "memory": ("driver",),  # the fixed pool
     "engine": ("base",),  # ONNX models: import, passes, programs for devices
     "daemon": ("board", "policy", "health", "control", "mps"),  # owns what is slow

@@ -4,6 +4,7 @@ The driver is the emulator's with its mark removed, so that it counts as a real 
 """
 import json
 import os
+import pathlib
 import shutil
 import signal
 import stat
@@ -16,7 +17,8 @@ import support
 from support import CliTest, is_alive, wait_until
 
 FAKE = os.path.abspath(fake_mps_control.__file__)
-CARD = "GPU-00000000-0000-0000-0000-000000000001"  # the ordinary one of health/fake_nvml.cc
+CARD = "GPU-00000000-0000-0000-0000-000000000001"  # in health/series
+SERIES = pathlib.Path(__file__).resolve().parents[2] / "health" / "series"
 
 # Becomes a client of the MPS daemon that its environment names; argv[1] says what SIGTERM does.
 CLIENT = """
@@ -300,16 +302,17 @@ class Refused(MpsTest):
     def test_hidden_gpus(self):
         self.refused("MPS is not possible: CUDA_VISIBLE_DEVICES=''", CUDA_VISIBLE_DEVICES="")
 
-    def fake_nvml(self, **modes):
-        return {"SLUICE_NVML": str(support.BUILD / "tests" / "libfake_nvml.so"), **modes}
+    def fake_nvml(self, machine):
+        return {"SLUICE_NVML": str(support.BUILD / "tests" / "libfake_nvml.so"),
+                "SLUICE_FAKE_NVML": str(SERIES / f"{machine}.toml")}
 
     def test_mig(self):
         self.refused("MPS is not possible: GPU 0 (Fake card) is divided by MIG", "--gpu", CARD,
-                     **self.fake_nvml(SLUICE_FAKE_NVML_MIG="1"))
+                     **self.fake_nvml("mig"))
 
     def test_an_exclusive_gpu_that_another_has(self):
         self.refused("MPS is not possible: GPU 0 (Fake card) is for one process at a time, and process 1000", "--gpu",
-                     CARD, **self.fake_nvml(SLUICE_FAKE_NVML_COMPUTE_MODE="3"))
+                     CARD, **self.fake_nvml("exclusive"))
 
     @unittest.skipUnless(os.geteuid() == 0, "only root can start another user's process")
     def test_a_server_of_another_user(self):

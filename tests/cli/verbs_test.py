@@ -55,9 +55,9 @@ class Help(CliTest):
         for args in (["help"], ["--help"], ["-h"]):
             done = self.call(*args)
             self.assertEqual(done.returncode, 0)
-            for verb in ("run", "ps", "top", "stop", "infer", "optimize", "version"):
+            for verb in ("run", "ps", "top", "stop", "doctor", "infer", "optimize", "version"):
                 self.assertIn("\n  " + verb, done.stdout)
-        for verb in ("run", "ps", "top", "stop", "infer", "optimize", "version"):
+        for verb in ("run", "ps", "top", "stop", "doctor", "infer", "optimize", "version"):
             for args in ([verb, "--help"], ["help", verb]):
                 done = self.call(*args)
                 self.assertEqual(done.returncode, 0, args)

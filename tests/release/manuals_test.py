@@ -23,10 +23,10 @@ def options_of_help(text):
     return {name for line in lines for name in line.split(",") if name not in ("-h", "--help")}
 
 
-def options_of_tables(markdown):
-    """Every name in the first column of the tables that are headed "option"."""
+def options_of_tables(markdown, head="option"):
+    """Every name in the first column of the tables that are headed so."""
     found = set()
-    for table in re.findall(r"^\| option \|.*\n\|[ |:-]+\n((?:\|.*\n?)+)", markdown, re.MULTILINE):
+    for table in re.findall(rf"^\| {head} \|.*\n\|[ |:-]+\n((?:\|.*\n?)+)", markdown, re.MULTILINE):
         for row in table.splitlines():
             found |= set(OPTION.findall(" ".join(re.findall(r"`([^`]*)`", roff.cells(row)[0]))))
     return found - {"-h", "--help"}
@@ -63,6 +63,13 @@ class Manuals(unittest.TestCase):
                 self.assertEqual(offered, options_of_tables(text))
                 page = plain(self.pages[f"man1/sluice-{verb}.1"])
                 self.assertEqual(set(), {name for name in offered if not re.search(rf"(?<![\w-]){name}(?![\w-])", page)})
+
+    def test_options_of_doctors_topics(self):
+        text = (ROOT / "docs/doctor.md").read_text()
+        for topic in re.findall(r"^## sluice doctor (\w+)$", text, re.MULTILINE):
+            with self.subTest(topic):
+                self.assertEqual(options_of_help(self.help_of(BUILD / "bin/sluice", "doctor", topic)),
+                                 options_of_tables(text, f"option of `{topic}`"))
 
     def test_options_of_the_daemon(self):
         text = (ROOT / "docs/control.md").read_text()
