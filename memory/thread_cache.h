@@ -31,7 +31,6 @@ struct ThreadCache {
 
   std::mutex mutex;
   std::vector<std::unique_ptr<Stream>> streams;
-  std::uint64_t kept_bytes = 0;
   // Written by the thread alone, read by all.
   std::atomic<std::uint64_t> allocations{0}, frees{0};
   std::atomic<std::int64_t> used_bytes{0};  // in small blocks it allocated, less those it freed
