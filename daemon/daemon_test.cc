@@ -54,7 +54,7 @@ class DaemonTest : public testing::Test {
  protected:
   void SetUp() override { setenv("SLUICE_NVML", FAKE_NVML, 1); }
   void TearDown() override {
-    if (daemon_ != 0 && is_alive(daemon_)) kill(pid_of(daemon_), SIGKILL);
+    if (daemon_ != 0 && is_alive(daemon_)) kill_daemon(SIGKILL);
   }
 
   void start_daemon(const std::string& idle_exit = "1h") {

@@ -7,7 +7,9 @@
 #include <cstdlib>
 #include <filesystem>
 #include <string>
+#include <system_error>
 
+#include "sluice/base/clock.h"
 #include "sluice/board.h"
 
 namespace sluice::daemon {
@@ -24,7 +26,15 @@ class TestRuntime {
   }
   ~TestRuntime() {
     unsetenv("SLUICE_RUNTIME_DIR");
-    std::filesystem::remove_all(path_);
+    // A daemon that lost the race to start, or was just killed, may still write there: that makes the removal fail
+    // (and would throw), but not for long.
+    std::error_code error;
+    for (int attempt = 0; attempt < 1000; ++attempt) {
+      std::filesystem::remove_all(path_, error);
+      if (!error) return;
+      sleep_ns(kNanosPerMilli);
+    }
+    ADD_FAILURE() << path_ << " could not be removed: " << error.message();
   }
   const std::string& path() const { return path_; }
   bool empty() const { return std::filesystem::is_empty(path_); }
