@@ -1,5 +1,13 @@
 // Who holds whom: closing, opening, and letting go of what is dead or stuck.
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <climits>
+
 #include "internal.h"
+#include "sluice/base/clock.h"
 
 namespace sluice::board {
 namespace {
@@ -37,7 +45,22 @@ void drop(Client& holder) {
   }
 }
 
+void notify(Client& client) {
+  if (client.watched.load() != 0) wake_watcher(client);
+}
+
 }  // namespace
+
+void wake_watcher(Client& client) {
+  client.changes.fetch_add(1);
+  syscall(SYS_futex, &client.changes, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+}
+
+void await_change(const Client& client, std::uint32_t changes, std::uint64_t timeout_ns) {
+  const timespec timeout{static_cast<time_t>(timeout_ns / kNanosPerSecond),
+                         static_cast<long>(timeout_ns % kNanosPerSecond)};
+  syscall(SYS_futex, &client.changes, FUTEX_WAIT, changes, &timeout, nullptr, 0);
+}
 
 bool live_priority(const Board* board, int slot, std::int32_t* priority) {
   const Client& client = board->clients[slot];
@@ -59,6 +82,7 @@ GateBits close_gate(Board* board, int slot, GateBits bits, std::uint64_t now) {
   if (client.gate.load() == 0) client.closed_ns.store(now);
   const GateBits before = client.gate.fetch_or(bits);
   if (before == 0) client.closed_ns.store(now);
+  if ((bits & kCloserBits) != 0 && (before & kCloserBits) == 0) notify(client);
   step("close: bit set");
   if (client.live.load() == 0) open_gate(board, slot, bits, now);
   return before;
@@ -67,6 +91,7 @@ GateBits close_gate(Board* board, int slot, GateBits bits, std::uint64_t now) {
 GateBits open_gate(Board* board, int slot, GateBits bits, std::uint64_t now) {
   Client& client = board->clients[slot];
   const GateBits before = client.gate.fetch_and(~bits);
+  if ((before & kCloserBits) != 0 && (before & ~bits & kCloserBits) == 0) notify(client);
   if (before != 0 && (before & ~bits) == 0) {
     const std::uint64_t held = held_since(client, client.closed_ns.exchange(0), now);
     if (held != 0) {
@@ -80,6 +105,18 @@ GateBits open_gate(Board* board, int slot, GateBits bits, std::uint64_t now) {
 bool may_hold(const Board* board, int slot, std::uint64_t now) {
   const Client& client = board->clients[slot];
   return closer_bit(slot) != 0 && client.live.load() != 0 && !is_muted(client, now) && !is_dropped(client);
+}
+
+bool is_below(const Board* board, int held, std::uint64_t now) {
+  std::int32_t own = 0;
+  if (!live_priority(board, held, &own)) return false;
+  bool found = false;
+  for_each_occupied(board, [&](int slot) {
+    std::int32_t above = 0;
+    found = found || (live_priority(board, slot, &above) && above > own && may_hold(board, slot, now) &&
+                      board->jobs[board->clients[slot].job.load() % kJobs].min_below_permille.load() == 0);
+  });
+  return found;
 }
 
 bool hold_again(const Board* board, int closer, const Holding& holding, std::uint64_t now) {

@@ -16,7 +16,8 @@ static_assert(std::atomic<std::int32_t>::is_always_lock_free && sizeof(std::atom
 inline constexpr std::atomic<std::uint64_t> Counters::*kCounters[] = {
     &Counters::launches, &Counters::gated,  &Counters::captured,        &Counters::gates,
     &Counters::held_ns,  &Counters::holds,  &Counters::gpu_ns,          &Counters::long_launches,
-    &Counters::closes,   &Counters::stalls, &Counters::unknown_lookups, &Counters::graphs_gated};
+    &Counters::closes,   &Counters::stalls, &Counters::unknown_lookups, &Counters::graphs_gated,
+    &Counters::preempted};
 static_assert(sizeof(Counters) == (sizeof(kCounters) / sizeof(kCounters[0]) + kWholeReasons) * sizeof(std::uint64_t));
 
 // Calls `visit` with each counter of one and the same counter of the other.

@@ -76,6 +76,7 @@ void wipe(Client& client) {
   client.progress_ns.store(0);
   client.tail_ns.store(0);
   client.dropped_at.store(0);
+  client.watched.store(0);
   client.muted_until_ns.store(0);
   client.memory_bytes.store(0);
   zero(client.counters);
@@ -401,6 +402,7 @@ JobTotals totals(const Board* board, int index, std::uint64_t now) {
   sum.stalls = all.stalls.load();
   sum.unknown_lookups = all.unknown_lookups.load();
   sum.graphs_gated = all.graphs_gated.load();
+  sum.preempted = all.preempted.load();
   for (int reason = 0; reason < kWholeReasons; ++reason) sum.graphs_whole[reason] = all.graphs_whole[reason].load();
   sum.clients_seen = job.clients_seen.load();
   sum.memory_bytes = memory_of(board, index);

@@ -175,6 +175,7 @@ board::JobTotals JobSlots::totals() const {
     sum.stalls += one.stalls;
     sum.unknown_lookups += one.unknown_lookups;
     sum.graphs_gated += one.graphs_gated;
+    sum.preempted += one.preempted;
     for (int reason = 0; reason < board::kWholeReasons; ++reason) sum.graphs_whole[reason] += one.graphs_whole[reason];
     sum.memory_bytes += one.memory_bytes;
     sum.memory_limit_bytes += one.memory_limit_bytes;

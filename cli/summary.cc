@@ -69,6 +69,7 @@ std::string summary_line(const JobOutcome& job) {
     }
     if (!names.empty()) line += " (" + names + ")";
   }
+  if (totals.preempted != 0) line += fmt::format("; taken off the GPU {} times in mid-kernel", grouped(totals.preempted));
   if (totals.graphs_gated != 0) line += fmt::format("; {} graphs captured with gates", grouped(totals.graphs_gated));
   if (const board::WholeGraphs whole = board::whole_graphs(totals); whole.launches != 0)
     line += fmt::format("; {} launches of graphs held as a whole ({})", grouped(whole.launches), whole.reason);
@@ -124,6 +125,7 @@ json outcome_json(const JobOutcome& job) {
   out["memory_refusals"] = known(totals.memory_refusals);
   out["quantum_us"] = known(micros(job.quantum_ns));
   out["long_launches"] = known(totals.long_launches);
+  out["preempted"] = known(totals.preempted);
   out["long_kernels"] = json::array();
   for (const board::JobTotals::Long& kernel : long_kernels(totals)) {
     out["long_kernels"].push_back(

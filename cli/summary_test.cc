@@ -45,6 +45,7 @@ TEST(Summary, WithoutAClientNoCudaWasUsed) {
 TEST(Summary, LongKernelsMostFrequentFirst) {
   JobOutcome job = held_job();
   job.totals.long_launches = 1503;
+  job.totals.preempted = 3671;
   std::strcpy(job.totals.long_kernels[0].name, "rare");
   job.totals.long_kernels[0].launches = 3;
   job.totals.long_kernels[0].longest_ns = 2'000'000;
@@ -53,7 +54,8 @@ TEST(Summary, LongKernelsMostFrequentFirst) {
   job.totals.long_kernels[2].longest_ns = 1'400'000;
   const std::string line = summary_line(job);
   EXPECT_THAT(line, HasSubstr("1,503 launches of kernels longer than 100 us"));
-  EXPECT_THAT(line, HasSubstr("x... x1,500 up to 1.40 ms, rare x3 up to 2 ms"));
+  EXPECT_THAT(line, HasSubstr("x... x1,500 up to 1.40 ms, rare x3 up to 2 ms); taken off the GPU 3,671 times"));
+  EXPECT_EQ(outcome_json(job)["preempted"], 3671);
   const auto kernels = outcome_json(job)["long_kernels"];
   ASSERT_EQ(kernels.size(), 2u);
   EXPECT_EQ(kernels[0]["launches"], 1500);

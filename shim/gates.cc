@@ -66,6 +66,9 @@ void gated_inside(StreamState* stream, std::uint64_t cost_ns) {
 
 bool gate(StreamState* stream, std::uint64_t cost_ns) {
   Session* session = stream->session;
+  // Also while nobody can hold it: what runs when somebody comes has no gate behind it.
+  if (cost_ns > session->self->tail_ns.load(std::memory_order_relaxed))
+    session->self->tail_ns.store(cost_ns, std::memory_order_relaxed);
   if (session->ungated.load(std::memory_order_relaxed)) return false;
   if (!session->can_be_held.load(std::memory_order_relaxed)) return true;  // by nobody now: no wait is needed
   const std::uint64_t since = stream->since_gate_ns.load(std::memory_order_relaxed);

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "hooks.h"
+#include "preempt.h"
 #include "real.h"
 #include "say.h"
 #include "session.h"
@@ -85,6 +86,7 @@ const Hook kHooks[] = {
   }
   load_real(*handle);
   const bool managed = configure();
+  if (managed) prepare_preemption(*handle);
   for (std::size_t i = 0; i < names.size(); ++i) {
     void* function = driver::symbol_address(*handle, names[i]);
     // An unmanaged process gets the driver's own functions: the shim is then only one jump.

@@ -8,6 +8,8 @@
 #include <cstring>
 
 #include "boards_variable.h"
+#include "channel_groups.h"
+#include "preempt.h"
 #include "real.h"
 #include "say.h"
 
@@ -102,12 +104,16 @@ bool configure() {
 
 void shut_down() {
   if (!running.exchange(false)) return;
+  end_preemption();
   wake_pump();
   wake_marker();
   for (int i = 0; i < session_used.load(); ++i) board::leave(sessions[i].board, sessions[i].client);
 }
 
-void stop_after_fork() { running.store(false); }
+void stop_after_fork() {
+  running.store(false);
+  channel_groups::stop_following();
+}
 
 Session* session_at(int index) {
   return index < session_used.load(std::memory_order_acquire) ? &sessions[index] : nullptr;

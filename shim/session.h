@@ -170,6 +170,8 @@ bool register_memory(Session* session);
 // ---- threads (threads.cc) ----
 
 void start_threads();
+// A detached thread of this process, with a small stack. REQUIRES: the caller has blocked all signals.
+void start_thread(void* (*function)(void*));
 void wake_pump();  // ends its sleep; costs a system call only if it sleeps
 void wake_marker();
 // Enqueues a marker behind the work of `stream`, unless too many are in flight. The caller may block in the driver.

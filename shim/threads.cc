@@ -3,6 +3,7 @@
 #include <pthread.h>
 #include <signal.h>
 
+#include "preempt.h"
 #include "real.h"
 #include "session.h"
 
@@ -121,7 +122,9 @@ void* marker(void*) {
   return nullptr;
 }
 
-void start(void* (*function)(void*)) {
+}  // namespace
+
+void start_thread(void* (*function)(void*)) {
   pthread_attr_t attributes;
   pthread_attr_init(&attributes);
   pthread_attr_setstacksize(&attributes, 256 * 1024);
@@ -131,8 +134,6 @@ void start(void* (*function)(void*)) {
   pthread_attr_destroy(&attributes);
 }
 
-}  // namespace
-
 void start_threads() {
   if (started.exchange(true)) return;
   pump_alarm.start();
@@ -140,8 +141,9 @@ void start_threads() {
   sigset_t all, before;  // the application's signals are for its own threads
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
-  start(pump);
-  start(marker);
+  start_thread(pump);
+  start_thread(marker);
+  start_preemption();
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 

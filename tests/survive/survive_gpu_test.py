@@ -419,6 +419,41 @@ class HeldInsideAGraph(SurviveTest):
         self.assert_nothing_left(board)
 
 
+class LongKernels(SurviveTest):
+    """On a GPU such a job is taken off it while it is held, in the middle of a kernel."""
+
+    def held_pair_of_long(self):
+        low = self.opened("low")
+        low.ask("spin 3000")
+        wait_until(lambda: low.count() > 10, "the low job works")
+        high = self.opened("high")
+        board = self.board()
+        high.ask("spin 100")
+        self.wait_held(low, board)
+        seen = high.count()
+        wait_until(lambda: high.count() > seen + 20, "the high job works")
+        return low, high, board
+
+    def test_the_high_job_killed_while_a_long_kernel_is_off_the_gpu(self):
+        low, high, board = self.held_pair_of_long()
+        seen = low.count()
+        os.kill(high.pid, signal.SIGKILL)
+        wait_until(lambda: low.count() > seen + 10, "the low job works again")
+        self.assertEqual((low.ask("join"), low.ask("sum"), low.finish()), ("joined", "sum 1", 0))
+        if not EMULATED:
+            self.assertGreater(low.report()["preempted"], 0)
+        self.assert_nothing_left(board)
+
+    def test_the_job_killed_whose_long_kernel_is_off_the_gpu(self):
+        low, high, board = self.held_pair_of_long()
+        os.kill(low.pid, signal.SIGKILL)
+        self.assertEqual(low.exit_code(), 128 + signal.SIGKILL)
+        seen = high.count()
+        wait_until(lambda: high.count() > seen + 3, "the high job works on")
+        self.assertEqual((high.ask("sum"), high.ask("join"), high.finish()), ("sum 1", "joined", 0))
+        self.assert_nothing_left(board)
+
+
 class Frozen(SurviveTest):
     """A gate that stays closed, though everybody lives: what hangs must be what would hang anyway, and end well."""
 

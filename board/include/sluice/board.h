@@ -36,7 +36,7 @@
 namespace sluice::board {
 
 inline constexpr std::uint32_t kMagic = 0x44424c53;  // "SLBD"
-inline constexpr std::uint32_t kVersion = 3;         // of everything below; another version is refused
+inline constexpr std::uint32_t kVersion = 4;         // of everything below; another version is refused
 inline constexpr int kClients = 128;                 // processes with a context, a GPU
 inline constexpr int kClosers = 62;                  // only the first of them have a bit and can hold others
 inline constexpr int kJobs = 128;
@@ -45,6 +45,7 @@ inline constexpr int kLongKernels = 4;  // names kept of kernels longer than the
 using GateBits = std::uint64_t;
 inline constexpr GateBits kTurnBit = GateBits{1} << 62;   // set by the daemon: not this job's turn among its equals
 inline constexpr GateBits kSpareBit = GateBits{1} << 63;  // set by tests and by tools that freeze a job
+inline constexpr GateBits kCloserBits = kTurnBit - 1;
 inline constexpr GateBits closer_bit(int client) { return client < kClosers ? GateBits{1} << client : 0; }
 
 inline constexpr std::uint64_t kDefaultQuantumNs = 100'000;
@@ -92,6 +93,7 @@ struct Counters {
   std::atomic<std::uint64_t> stalls;         // times its hold was dropped because it made no progress
   std::atomic<std::uint64_t> unknown_lookups;              // entry points newer than the shim's table, passed through
   std::atomic<std::uint64_t> graphs_gated;                 // graphs captured with gates inside
+  std::atomic<std::uint64_t> preempted;                    // times it was taken off the GPU in mid-kernel
   std::atomic<std::uint64_t> graphs_whole[kWholeReasons];  // launches of graphs without, by enum Whole
 };
 
@@ -112,6 +114,8 @@ struct LongKernel {
 struct alignas(128) Client {
   std::atomic<GateBits> gate;            // the GPU waits for 0; everybody changes it, by fetch_or and fetch_and
   std::atomic<std::uint64_t> closed_ns;  // when gate last left 0 (by whoever closed it)
+  std::atomic<std::uint32_t> watched;    // 1: the owner has a thread that sleeps until a closer's bit comes or goes
+  std::atomic<std::uint32_t> changes;    // how often that happened; the word it sleeps on
 
   alignas(128) std::atomic<ProcessIdentity> owner;
   std::atomic<std::uint32_t> live;    // 1 once the fields are filled in; 0 again when the process is exiting
@@ -238,6 +242,14 @@ void leave(Board* board, int client);
 GateBits close_gate(Board* board, int client, GateBits bits, std::uint64_t now);
 GateBits open_gate(Board* board, int client, GateBits bits, std::uint64_t now);
 
+// Whether a job above `client`'s could hold it now, one that leaves nothing to those below it by min_below_permille.
+bool is_below(const Board* board, int client, std::uint64_t now);
+
+// Sleeps until a closer's bit in the gate has come or gone since `changes` was read, or somebody calls wake_watcher, or
+// `timeout_ns` is over. For the owner, who has set `watched` before it read `changes` and then the gate.
+void await_change(const Client& client, std::uint32_t changes, std::uint64_t timeout_ns);
+void wake_watcher(Client& client);
+
 // Whether `client` may hold others now: it is live, has a bit, is not muted, and has made progress since its hold was
 // last dropped, if it ever was.
 bool may_hold(const Board* board, int client, std::uint64_t now);
@@ -306,7 +318,7 @@ bool others_wait_before(const Board* board, int job);
 struct JobTotals {
   std::uint64_t launches, gated, captured, gates, held_ns, holds, gpu_ns, long_launches, closes, stalls,
       unknown_lookups;
-  std::uint64_t graphs_gated;
+  std::uint64_t graphs_gated, preempted;
   std::uint64_t graphs_whole[kWholeReasons];
   int clients;                 // alive now
   std::uint64_t clients_seen;  // ever
