@@ -170,7 +170,7 @@ struct Row {
 };
 
 // Both rivals and the pool in turn, so that a drift of the machine meets all of them.
-Result<std::vector<Row>> measure_times(const Trace& trace, const Machine& machine, int repeats) {
+Result<std::vector<Row>> measure_times(const Trace& trace, const Machine& machine, int repeats, bool with_malloc) {
   Result<std::unique_ptr<memory::Pool>> pool =
       memory::Pool::create({trace.peak_bytes + trace.peak_bytes / 4 + (64 << 20), false});
   if (!pool.ok()) return pool.status();
@@ -182,10 +182,9 @@ Result<std::vector<Row>> measure_times(const Trace& trace, const Machine& machin
   if (machine.driver.pool_create(&driver_pool, &properties) != CUDA_SUCCESS ||
       machine.driver.pool_set(driver_pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &threshold) != CUDA_SUCCESS)
     return Status::error(Code::kInternal, "cuMemPoolCreate");
-  const std::vector<std::pair<std::string, Allocator>> all = {
-      {"pool", of_pool(pool->get())},
-      {"cuMemAllocAsync", of_driver_pool(machine.driver, driver_pool)},
-      {"cuMemAlloc", of_driver(machine.driver)}};
+  std::vector<std::pair<std::string, Allocator>> all = {
+      {"pool", of_pool(pool->get())}, {"cuMemAllocAsync", of_driver_pool(machine.driver, driver_pool)}};
+  if (with_malloc) all.emplace_back("cuMemAlloc", of_driver(machine.driver));
   std::vector<std::vector<double>> times(all.size());
   for (int repeat = -1; repeat < repeats; ++repeat) {  // the first warms all of them up
     for (std::size_t i = 0; i < all.size(); ++i) {
@@ -226,10 +225,11 @@ int run(int argc, char** argv) {
                kProgram);
   std::vector<std::string> paths;
   int repeats = 7;
-  bool as_json = false;
+  bool as_json = false, without_malloc = false;
   app.add_option("traces", paths, "Traces, as docs/benchmarks.md describes them; generated ones if none")
       ->option_text("TRACE...");
   app.add_option("-n,--repeats", repeats, "Replays of each")->check(CLI::Range(1, 1000))->capture_default_str();
+  app.add_flag("--without-malloc", without_malloc, "Without cuMemAlloc, which waits for the device at each free");
   app.add_flag("--json", as_json, "As JSON");
   try {
     app.parse(argc, argv);
@@ -257,7 +257,7 @@ int run(int argc, char** argv) {
     std::printf("%-16s %-16s %8s %8s %8s %6s  %s\n", "TRACE", "RIVAL", "CALLS", "POOL", "RIVAL", "RATIO", "RUNS");
   }
   for (const Trace& trace : traces) {
-    Result<std::vector<Row>> times = measure_times(trace, machine, repeats);
+    Result<std::vector<Row>> times = measure_times(trace, machine, repeats, !without_malloc);
     if (!times.ok()) return fail(times.status());
     for (const Row& row : *times) {
       rows.push_back({{"name", row.name},
