@@ -5,6 +5,8 @@
 
 #include <chrono>
 #include <cstdint>
+#include <cstdio>
+#include <exception>
 #include <vector>
 
 namespace {
@@ -62,7 +64,8 @@ std::int64_t replay_torch(const Event* events, std::uint64_t count, std::uint64_
           }
         },
         [](void* block, void*) { allocator::raw_delete(block); });
-  } catch (...) {
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "%s\n", error.what());
     return kFailed;
   }
 }
