@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Trains a detector shaped like YOLO from JPEGs, the way common training scripts do: the case of docs/case-yolo.md.
 
-    tests/gpu/yolo_like.py [--workers N] [--cache] [--channels-last] [--steps N] [--utilization] [--json]
+    tests/gpu/yolo_like.py [--workers N] [--cache] [--channels-last] [--same-batch | --load-only] [--steps N]
+                           [--utilization] [--json]
 
 A CSP backbone, a neck that goes up and down the scales, a head of three scales; mosaics of four pictures made on the CPU,
 SGD, mixed precision, and a line of progress in every step. The pictures are generated. Needs PyTorch, NumPy, Pillow.
@@ -10,6 +11,7 @@ Exit code: 0 trained; 1 it failed; 2 bad usage; 3 no GPU.
 
 import argparse
 import concurrent.futures
+import itertools
 import json
 import os
 import pathlib
@@ -30,7 +32,7 @@ import utilization
 CLASSES = 20
 STRIDES = (8, 16, 32)
 REACH = (64, 160, float("inf"))  # pixels: the longest side of an object that each scale is to find
-WARM_UP = 10  # steps that do not count
+WARM_UP = 10
 
 
 # The pictures
@@ -225,6 +227,11 @@ def find_loss(outputs, targets):
 # The training
 
 
+def warm_up_steps(options):
+    """Steps that do not count: the libraries choose their kernels, and workers have two batches each ahead."""
+    return WARM_UP + 2 * options.workers
+
+
 def train(options, folder):
     torch.manual_seed(1)
     random.seed(1)
@@ -240,12 +247,8 @@ def train(options, folder):
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.937, weight_decay=5e-4, nesterov=True)
     scaler = torch.amp.GradScaler(options.device, enabled=on_gpu)
     sampler = utilization.Sampler(torch.cuda.get_device_properties(0)) if options.utilization else None
-    steps, waits, mean_loss = [], [], 0.0
-    begun = time.perf_counter()
-    for index, (pictures, targets) in enumerate(loader):
-        if index == WARM_UP and sampler:
-            sampler.start()
-        arrived = time.perf_counter()
+
+    def step(pictures, targets):
         pictures = pictures.to(options.device, non_blocking=True).to(memory_format=layout).float() / 255
         targets = targets.to(options.device, non_blocking=True)
         with torch.autocast(options.device, torch.float16, enabled=on_gpu):
@@ -255,18 +258,30 @@ def train(options, folder):
         scaler.scale(loss).backward()
         scaler.step(optimizer)
         scaler.update()
-        mean_loss = (mean_loss * index + loss.item()) / (index + 1)
+        return loss
+
+    steps, waits, mean_loss = [], [], 0.0
+    warm_up = warm_up_steps(options)
+    batches = itertools.repeat(next(iter(loader)), options.steps) if options.same_batch else loader
+    begun = time.perf_counter()
+    for index, (pictures, targets) in enumerate(batches):
+        if index == warm_up and sampler:
+            sampler.start()
+        arrived = time.perf_counter()
+        if not options.load_only:
+            mean_loss = (mean_loss * index + step(pictures, targets).item()) / (index + 1)
         now = time.perf_counter()
         if not options.json:
             print(f"step {index + 1}/{options.steps}  loss {mean_loss:.4f}  {now - begun:.3f} s, "
                   f"of this {arrived - begun:.3f} s for data", flush=True)
-        if index >= WARM_UP:
+        if index >= warm_up:
             steps.append(now - begun)
             waits.append(arrived - begun)
         begun = now
     found = {
         "device": torch.cuda.get_device_name() if on_gpu else "cpu", "workers": options.workers, "cache": options.cache,
-        "channels_last": options.channels_last, "batch": options.batch, "steps": len(steps), "loss": mean_loss,
+        "channels_last": options.channels_last, "same_batch": options.same_batch, "load_only": options.load_only,
+        "batch": options.batch, "steps": len(steps), "loss": mean_loss,
         "step_us": {"p50": statistics.median(steps) * 1e6, "max": max(steps) * 1e6},
         "images_per_s": options.batch * len(steps) / sum(steps), "data_wait_ratio": sum(waits) / sum(steps),
     }
@@ -280,7 +295,10 @@ def main():
     parser.add_argument("--workers", type=int, default=2, help="processes that load (%(default)s)")
     parser.add_argument("--cache", action="store_true", help="decode every picture once, and keep it in memory")
     parser.add_argument("--channels-last", action="store_true")
-    parser.add_argument("--steps", type=int, default=60, help=f"the first {WARM_UP} are not measured (%(default)s)")
+    only = parser.add_mutually_exclusive_group()
+    only.add_argument("--same-batch", action="store_true", help="load one batch, and train on it in every step")
+    only.add_argument("--load-only", action="store_true", help="load the batches, and do not train")
+    parser.add_argument("--steps", type=int, default=60, help=f"the first {WARM_UP}, and two more a worker, are not measured (%(default)s)")
     parser.add_argument("--batch", type=int, default=16, help="pictures in a step (%(default)s)")
     parser.add_argument("--size", type=int, default=640, help="pixels of a side, a multiple of 32 (%(default)s)")
     parser.add_argument("--images", type=int, default=128, help="JPEGs that are generated (%(default)s)")
@@ -288,8 +306,10 @@ def main():
     parser.add_argument("--utilization", action="store_true", help="sample the GPU's utilization through NVML")
     parser.add_argument("--json", action="store_true", help="print the result as JSON and no progress")
     options = parser.parse_args()
-    if options.steps <= WARM_UP or options.batch < 1 or options.images < 1 or options.workers < 0:
-        parser.error(f"--steps must be over {WARM_UP}, --batch and --images at least 1, --workers no less than 0")
+    if options.batch < 1 or options.images < 1 or options.workers < 0:
+        parser.error("--batch and --images must be at least 1, --workers not negative")
+    if options.steps <= warm_up_steps(options):
+        parser.error(f"--steps must be over {warm_up_steps(options)} with --workers {options.workers}")
     if options.size < 64 or options.size % 32:
         parser.error("--size must be a multiple of 32, and at least 64")
     if options.utilization and options.device == "cpu":
