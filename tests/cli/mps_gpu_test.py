@@ -16,7 +16,15 @@ import unittest
 
 TREE = pathlib.Path(sys.argv[1]).resolve() if len(sys.argv) > 1 else None
 PRETEND = "--pretend" in sys.argv
-DEADLINE_S = 90  # when a fact that must come true counts as missing; only a hang reaches it
+DEADLINE_S = 60  # when a fact that must come true counts as missing; only a hang reaches it
+told_to_end = False
+
+
+def end(*_):
+    """SIGTERM: the test that runs fails, and is cleaned up after; no other one starts."""
+    global told_to_end
+    told_to_end = True
+    raise SystemExit("told to end")
 
 
 def wait_until(condition, what):
@@ -29,6 +37,8 @@ def wait_until(condition, what):
 
 class Mps(unittest.TestCase):
     def setUp(self):
+        if told_to_end:
+            self.skipTest("told to end")
         self.folder = tempfile.mkdtemp(prefix="sluice-mps-", dir="/dev/shm")
         self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
         self.env = {name: value for name, value in os.environ.items() if not name.startswith(("SLUICE_", "CUDA_MPS_"))}
@@ -43,18 +53,26 @@ class Mps(unittest.TestCase):
             self.skipTest("another MPS daemon runs here")
         self.pipe = os.path.join(self.env["SLUICE_RUNTIME_DIR"], f"mps-{os.geteuid()}", "pipe")
         self.sluice = str(TREE / "bin" / "sluice")
-        self.addCleanup(subprocess.run, [self.sluice, "stop", "--all"], env=self.env, stdout=subprocess.DEVNULL)
+        self.addCleanup(self.stop_all)
+
+    def stop_all(self):
+        subprocess.run([self.sluice, "stop", "--all", "--grace", "1s"], env=self.env, stdout=subprocess.DEVNULL,
+                       timeout=DEADLINE_S, check=False)
 
     def start(self, name, program, *options):
         env = dict(self.env, SLUICE_LATENCY_FILE=self.path(name))
-        process = subprocess.Popen(
-            [self.sluice, "run", "--mps", "--name", name, "--report", self.path(name + ".json"), *options, "--",
-             str(TREE / "bin" / program[0]), *program[1:]], env=env, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
-            text=True)
-        self.addCleanup(lambda: (process.poll() is None and process.kill(), process.wait(), process.stderr.close()))
+        with open(self.path(name + ".err"), "wb") as errors:  # a pipe would stay open with whatever it starts
+            process = subprocess.Popen(
+                [self.sluice, "run", "--mps", "--name", name, "--report", self.path(name + ".json"), *options, "--",
+                 str(TREE / "bin" / program[0]), *program[1:]], env=env, stdout=subprocess.DEVNULL, stderr=errors)
+        self.addCleanup(lambda: (process.poll() is None and process.kill(), process.wait(DEADLINE_S)))
         wait_until(lambda: process.poll() is not None or self.answers(name) > 0, f"the first answer of {name}")
-        self.assertIsNone(process.poll(), process.poll() is not None and process.stderr.read())
+        self.assertIsNone(process.poll(), self.said(name))
         return process
+
+    def said(self, name):
+        with open(self.path(name + ".err"), encoding="utf-8", errors="replace") as file:
+            return file.read()
 
     def path(self, name):
         return os.path.join(self.folder, name)
@@ -80,7 +98,8 @@ class Mps(unittest.TestCase):
         return {client for server in self.ask("get_server_list") for client in self.ask(f"get_client_list {server}")}
 
     def jobs(self):
-        listed = subprocess.run([self.sluice, "ps", "--json"], env=self.env, capture_output=True, text=True, check=True)
+        listed = subprocess.run([self.sluice, "ps", "--json"], env=self.env, capture_output=True, text=True, check=True,
+                                timeout=DEADLINE_S)
         return json.loads(listed.stdout)["jobs"]
 
     def start_pair(self):
@@ -95,9 +114,9 @@ class Mps(unittest.TestCase):
         self.assertEqual(self.clients(), pids)
         seen = self.answers("high")
         wait_until(lambda: self.answers("high") > seen + 20, "answers of the high job")
-        for process in (low, high):
+        for name, process in (("low", low), ("high", high)):
             process.send_signal(signal.SIGTERM)  # handled by both
-            self.assertEqual(process.wait(DEADLINE_S), 0, process.stderr.read())
+            self.assertEqual(process.wait(DEADLINE_S), 0, self.said(name))
         report = self.report("low")
         self.assertTrue(report["mps"])
         self.assertIsNone(report["bypass"])
@@ -114,9 +133,10 @@ class Mps(unittest.TestCase):
         seen = self.answers("high")
         wait_until(lambda: self.answers("high") > seen + 20, "answers of the high job after the low one's end")
         high.send_signal(signal.SIGTERM)
-        self.assertEqual(high.wait(DEADLINE_S), 0, "it checks its results: " + high.stderr.read())
+        self.assertEqual(high.wait(DEADLINE_S), 0, "it checks its results: " + self.said("high"))
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, end)
     sys.argv[1:] = [word for word in sys.argv[2:] if word != "--pretend"]
     unittest.main(verbosity=2)
