@@ -68,7 +68,7 @@ def transformer():
 
 
 def detector():
-    """RetinaNet on batches of four pictures of changing sizes and numbers of boxes; the next batch on its own stream."""
+    """RetinaNet, batches of four pictures of changing sizes and numbers of boxes; the next one on its own stream."""
     import torchvision
 
     model = torchvision.models.detection.retinanet_resnet50_fpn(
@@ -83,14 +83,19 @@ def detector():
         generator = torch.Generator().manual_seed(sizes.randrange(1 << 30))
         for _ in range(4):
             height, width = sizes.randrange(360, 641, 8), sizes.randrange(480, 801, 8)
-            corners = torch.rand(sizes.randint(1, 20), 2, generator=generator) * torch.tensor([width - 80, height - 80])
+            room = torch.tensor([width - 80, height - 80])
+            corners = torch.rand(sizes.randint(1, 20), 2, generator=generator) * room
             extents = torch.rand(len(corners), 2, generator=generator) * 60 + 16
             pictures.append(torch.rand(3, height, width, generator=generator).pin_memory())
             targets.append({"boxes": torch.cat([corners, corners + extents], 1).pin_memory(),
                             "labels": torch.randint(1, 81, (len(corners),), generator=generator).pin_memory()})
+
+        def copy(value):
+            return value.to("cuda", non_blocking=True)
+
         with torch.cuda.stream(copies):
-            return ([picture.to("cuda", non_blocking=True) for picture in pictures],
-                    [{name: value.to("cuda", non_blocking=True) for name, value in target.items()} for target in targets])
+            return ([copy(picture) for picture in pictures],
+                    [{name: copy(value) for name, value in target.items()} for target in targets])
 
     batch = [load()]
 
@@ -117,3 +122,4 @@ def make_deterministic():
     torch.manual_seed(1)
     torch.backends.cudnn.benchmark = False  # it would choose by the memory that is free
     torch.use_deterministic_algorithms(True, warn_only=True)
+    torch.utils.deterministic.fill_uninitialized_memory = False  # it would make allocating slow

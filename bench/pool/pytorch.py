@@ -157,7 +157,8 @@ def show(results):
     print(line("TRACE", "CALL TIME AGAINST", "POOL us", "RIVAL us", "RATIO", "RUNS"))
     for row in results["rows"]:
         print(line(row["name"], f"{row['rival']}, {row['size']} calls", f"{row['ours_us']:.3f}",
-                   f"{row['rival_us']:.3f}", f"{row['ratio']:.3f}", f"{row['ratio_min']:.3f} to {row['ratio_max']:.3f}"))
+                   f"{row['rival_us']:.3f}", f"{row['ratio']:.3f}",
+                   f"{row['ratio_min']:.3f} to {row['ratio_max']:.3f}"))
     print(line("TRACE", "SMALLEST CAPACITY OF", "MiB", "PEAK MiB", "RATIO", ""))
     for row in results["capacities"]:
         print(line(row["name"], row["allocator"], f"{row['capacity_bytes'] / 2**20:.0f}",
@@ -169,7 +170,8 @@ def show(results):
                    f"{row['ratio_min']:.3f} to {row['ratio_max']:.3f}"))
     for measure in results["measures"]:
         if not measure["holds"]:
-            print(f"does not hold: {measure['measure']}, {measure['trace']}: {measure['value']} (must: {measure['must']})")
+            print(f"does not hold: {measure['measure']}, {measure['trace']}: {measure['value']}, "
+                  f"must be {measure['must']}")
 
 
 def measure(options, out):
@@ -189,7 +191,7 @@ def measure(options, out):
 
         def replay_driver():
             command = [tree / "bin" / "bench_pool", "--json", "--without-malloc", "--repeats", 9, *traces]
-            found = json.loads(steps.run("bench_pool", command, 45))
+            found = json.loads(steps.run("bench_pool", command, 70))
             results["device"] = found["device"]
             results["rows"] += found["rows"]
             results["capacities"] += [dict(row, allocator="pool") for row in found["capacities"]]

@@ -1,4 +1,5 @@
-"""The job beside: bursts of matrix products on every GPU that it sees, until it is told to end. Prints `busy` once it is."""
+"""The job beside: bursts of matrix products on every GPU that it sees, until it is told to end. Prints `busy` once it is
+busy."""
 import signal
 import sys
 import time

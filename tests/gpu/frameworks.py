@@ -1,18 +1,22 @@
 #!/usr/bin/env python3
 """Runs unmodified framework programs under `sluice run` and compares what they print with what they print without.
 
-    tests/gpu/frameworks.py [--sluice build/bin/sluice] [--only NAME,...] [--list] [--json]
+    tests/gpu/frameworks.py [--sluice build/bin/sluice] [--only NAME,...] [--limit SECONDS] [--jobs N] [--list] [--json]
 
 Each program of programs/ runs three times: plain; with low priority, held by a busy job above; and with high priority,
 above a busy job. Its output and exit code must be the same each time, and the low run must have been held. A program
-that this machine lacks a package or a second GPU for ends with code 77 and is skipped by name.
+that this machine lacks a package or a second GPU for ends with code 77 and is skipped by name. One that fails or hangs
+does not end the others; what --limit leaves no time for is named, and is no success.
 Exit code: 0 all the same; 1 one differed, failed or hung; 2 bad usage; 3 nothing could run.
 """
 
 import argparse
+import concurrent.futures
+import contextlib
 import json
 import os
 import pathlib
+import select
 import shutil
 import signal
 import subprocess
@@ -29,16 +33,26 @@ class Failure(Exception):
     """What went wrong, for people."""
 
 
+class NoTime(Failure):
+    """The limit for all was reached."""
+
+
 class Bench:
     """One runtime directory and what runs in it."""
 
     def __init__(self, options):
         self._options = options
+        self._end = time.monotonic() + options.limit
         # On a memory file system: drivers refuse to register other pages.
         self.folder = tempfile.mkdtemp(prefix="sluice-frameworks-", dir="/dev/shm")
         runtime = os.path.join(self.folder, "runtime")
         os.mkdir(runtime, 0o700)
-        self.environment = dict(os.environ, SLUICE_RUNTIME_DIR=runtime, PYTHONDONTWRITEBYTECODE="1")
+        # All runs share what torch.compile compiles and chooses: it chooses by measuring, each time anew. Not on the
+        # memory file system, which containers mount so that nothing there can be executed.
+        self.caches = tempfile.mkdtemp(prefix="sluice-frameworks-")
+        self.environment = dict(os.environ, SLUICE_RUNTIME_DIR=runtime, PYTHONDONTWRITEBYTECODE="1",
+                                TORCHINDUCTOR_CACHE_DIR=os.path.join(self.caches, "inductor"),
+                                TRITON_CACHE_DIR=os.path.join(self.caches, "triton"), TORCHINDUCTOR_DETERMINISTIC="1")
         self.environment.pop("SLUICE_DISABLE", None)
         self._gpus = ["--gpu", "0,1"] if gpu_count() > 1 else []  # for the programs that use two
 
@@ -47,7 +61,28 @@ class Bench:
         socket = os.path.join(self.folder, "runtime", "control.sock")
         while os.path.exists(socket) and time.monotonic() < deadline:
             time.sleep(0.1)
-        shutil.rmtree(self.folder, ignore_errors=True)
+        for folder in (self.folder, self.caches):
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def end(self):
+        """From a signal handler: what runs is ended soon, and nothing else begins."""
+        self._end = 0
+
+    @contextlib.contextmanager
+    def _group(self, words, **streams):
+        """A process in a group of its own, which ends with the context."""
+        if self.seconds_left() <= 0:
+            raise NoTime("no time was left for it")
+        process = subprocess.Popen(words, env=self.environment, stdin=subprocess.DEVNULL, start_new_session=True,
+                                   **streams)
+        try:
+            yield process
+        finally:
+            if process.poll() is None:
+                end_group(process)
+
+    def seconds_left(self):
+        return self._end - time.monotonic()
 
     def _under_sluice(self, priority, command, report=None):
         if priority is None:
@@ -57,33 +92,35 @@ class Bench:
 
     def run(self, command, priority=None):
         """Runs to the end. Returns (exit code, standard output, standard error, Sluice's report or None)."""
-        report = os.path.join(self.folder, "report.json")
-        if os.path.exists(report):
-            os.remove(report)
-        process = subprocess.Popen(self._under_sluice(priority, command, report), env=self.environment, text=True,
-                                   stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                                   start_new_session=True)
-        try:
-            out, err = process.communicate(timeout=self._options.timeout)
-        except subprocess.TimeoutExpired:
-            end_group(process)
-            raise Failure(f"still running after {self._options.timeout:g} s") from None
-        except BaseException:  # told to end: nothing of ours runs on
-            end_group(process)
-            raise
-        found = None
-        if os.path.exists(report):
-            with open(report, encoding="utf-8") as file:
-                found = json.load(file)
-        return process.returncode, out, err, found
+        begun = time.monotonic()
+        # Files, not pipes: what a program leaves running would keep a pipe open.
+        with tempfile.TemporaryDirectory(dir=self.folder) as folder:
+            paths = {name: os.path.join(folder, name) for name in ("out", "err", "report")}
+            words = self._under_sluice(priority, command, paths["report"])
+            with open(paths["out"], "wb") as out, open(paths["err"], "wb") as err, \
+                    self._group(words, stdout=out, stderr=err) as process:
+                while process.poll() is None:
+                    seconds = time.monotonic() - begun
+                    if seconds >= self._options.timeout or self.seconds_left() <= 0:
+                        raise Failure(f"still running after {seconds:.0f} s")
+                    with contextlib.suppress(subprocess.TimeoutExpired):
+                        process.wait(0.5)
+            said = [pathlib.Path(paths[name]).read_text(encoding="utf-8", errors="replace") for name in ("out", "err")]
+            found = None
+            if os.path.exists(paths["report"]):
+                with open(paths["report"], encoding="utf-8") as file:
+                    found = json.load(file)
+        return process.returncode, *said, found
 
-    def start_busy(self, priority):
-        process = subprocess.Popen(self._under_sluice(priority, self._options.busy), env=self.environment, text=True,
-                                   stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, start_new_session=True)
-        if process.stdout.readline() != "busy\n":
-            end_group(process)
-            raise Failure(f"the busy job did not start: {' '.join(self._options.busy)}")
-        return process
+    @contextlib.contextmanager
+    def busy(self, priority):
+        """The busy job while it lasts; raises Failure where it does not get busy."""
+        with self._group(self._under_sluice(priority, self._options.busy), stdout=subprocess.PIPE) as process:
+            seconds = max(0, min(self._options.timeout, self.seconds_left()))
+            ready = select.select([process.stdout], [], [], seconds)[0]
+            if not ready or process.stdout.readline() != b"busy\n":
+                raise Failure(f"the busy job did not start: {' '.join(self._options.busy)}")
+            yield process
 
 
 def gpu_count():
@@ -96,27 +133,85 @@ def gpu_count():
 
 def end_group(process):
     """Ends a process and all that it started, and waits for it."""
-    for signum, patience in ((signal.SIGTERM, 10), (signal.SIGKILL, None)):
+    for signum, patience in ((signal.SIGTERM, 10), (signal.SIGKILL, 20)):
         try:
             os.killpg(process.pid, signum)
         except ProcessLookupError:
             pass
         try:
-            process.communicate(timeout=patience)
-            return
+            process.wait(patience)
         except subprocess.TimeoutExpired:
+            continue
+        try:
+            os.killpg(process.pid, signal.SIGKILL)  # what it left behind
+        except ProcessLookupError:
             pass
+        return
 
 
-def compare(name, plain, other, how):
+def compare(plain, other, how):
     """Raises Failure unless the run `other` did what `plain` did."""
     if other[0] != plain[0]:
-        tail = "\n".join(other[2].splitlines()[-5:])
+        tail = "\n".join(other[2].splitlines()[-15:])
         raise Failure(f"{how}: exit code {other[0]}, plain {plain[0]}; it said:\n{tail}")
     if other[1] != plain[1]:
         lines = zip(plain[1].splitlines() + ["(end)"], other[1].splitlines() + ["(end)"])
         first = next((pair for pair in lines if pair[0] != pair[1]), ("", ""))
         raise Failure(f"{how}: other output; plain: {first[0]!r}, there: {first[1]!r}")
+
+
+class Results:
+    """What is known of each program."""
+
+    def __init__(self, programs):
+        self.programs = programs
+        self.plain = {}
+        self.found = {name: {"result": "same"} for name in programs}
+
+    def left(self):
+        return [name for name in self.programs if self.found[name]["result"] == "same"]
+
+    def note(self, name, result, detail=""):
+        self.found[name] = {"result": result, "detail": detail}
+        print(f"{name}: {result}{': ' if detail else ''}{detail}", file=sys.stderr, flush=True)
+
+
+def run_plain(bench, results, name):
+    begun = time.monotonic()
+    try:
+        results.plain[name] = code, out, err, _ = bench.run([sys.executable, str(results.programs[name])])
+    except Failure as failure:
+        results.note(name, "left" if isinstance(failure, NoTime) else "failed", f"without Sluice: {failure}")
+        return
+    results.found[name]["seconds"] = round(time.monotonic() - begun, 1)
+    if code == SKIPPED:
+        results.note(name, "skipped", err.strip().splitlines()[-1] if err.strip() else "")
+    elif code != 0 or not out:
+        results.note(name, "failed", f"without Sluice: exit code {code}; it said: {err.strip()[-400:]}")
+
+
+def run_beside(bench, results, name, priority, busy):
+    """With the priority, beside the busy job."""
+    begun = time.monotonic()
+    how = f"with {priority} priority"
+    try:
+        for repeat in (True, False):  # what works little may find its gate open each time, and is given a second chance
+            run = bench.run([sys.executable, str(results.programs[name])], priority)
+            compare(results.plain[name], run, how)
+            if busy.poll() is not None:
+                raise Failure(f"{how}: the busy job ended with exit code {busy.returncode}")
+            if run[3] is None or not run[3]["launches"]:
+                raise Failure(f"{how}: Sluice saw no launch of it")
+            if priority != "low" or run[3]["held_us"]:
+                break
+            if not repeat:
+                raise Failure(f"{how}: it was never held")
+        results.found[name][f"held_us_{priority}"] = run[3]["held_us"]
+        results.found[name][f"seconds_{priority}"] = round(time.monotonic() - begun, 1)
+    except NoTime as failure:
+        results.note(name, "left", f"{how}: {failure}")
+    except Failure as failure:
+        results.note(name, "differs", str(failure))
 
 
 def main():
@@ -126,12 +221,14 @@ def main():
     parser.add_argument("--programs", type=pathlib.Path, default=HERE / "programs", help="where they are")
     parser.add_argument("--busy", nargs="+", default=[sys.executable, str(HERE / "busy.py")],
                         help="the command of the job beside; prints `busy` once it is")
-    parser.add_argument("--timeout", type=float, default=180, help="seconds that one run may take (%(default)s)")
+    parser.add_argument("--timeout", type=float, default=120, help="seconds that one run may take (%(default)g)")
+    parser.add_argument("--limit", type=float, default=3600, help="seconds that all may take (%(default)g)")
+    parser.add_argument("--jobs", type=int, default=1, help="programs that run at a time (%(default)s)")
     parser.add_argument("--list", action="store_true", help="print the programs and end")
     parser.add_argument("--json", action="store_true", help="print the results as JSON")
     options = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that what runs is ended first
-
+    if options.jobs < 1 or options.timeout <= 0 or options.limit <= 0:
+        parser.error("--jobs, --timeout and --limit must be more than 0")
     programs = {path.stem: path for path in sorted(options.programs.glob("*.py")) if path.stem not in HELPERS}
     if options.only:
         unknown = set(options.only.split(",")) - set(programs)
@@ -145,55 +242,31 @@ def main():
     if not os.access(options.sluice, os.X_OK):
         parser.error(f"no program {options.sluice}; run `make build`, or name it with --sluice")
 
-    results = {name: {"result": "same"} for name in programs}
-
-    def note(name, result, detail=""):
-        results[name] = {"result": result, "detail": detail}
-        print(f"{name}: {result}{': ' if detail else ''}{detail}", file=sys.stderr, flush=True)
-
+    results = Results(programs)
     bench = Bench(options)
-    plain = {}
+
+    def told_to_end(*_):
+        bench.end()
+        sys.exit(128 + signal.SIGTERM)
+
+    signal.signal(signal.SIGTERM, told_to_end)
     try:
-        for name, path in programs.items():
-            try:
-                plain[name] = bench.run([sys.executable, str(path)])
-                code, out, err, _ = plain[name]
-                if code == SKIPPED:
-                    note(name, "skipped", err.strip().splitlines()[-1] if err.strip() else "")
-                elif code != 0 or not out:
-                    note(name, "failed", f"without Sluice: exit code {code}; it said: {err.strip()[-400:]}")
-            except Failure as failure:
-                note(name, "failed", f"without Sluice: {failure}")
+        with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
+            list(pool.map(lambda name: run_plain(bench, results, name), programs))
         for priority, beside in (("low", "high"), ("high", "low")):
-            left = [name for name in programs if results[name]["result"] == "same"]
-            if not left:
+            if not results.left():
                 break
-            busy = bench.start_busy(beside)
             try:
-                for name in left:
-                    try:
-                        how = f"with {priority} priority"
-                        run = bench.run([sys.executable, str(programs[name])], priority)
-                        compare(name, plain[name], run, how)
-                        if run[3] is None or not run[3]["launches"]:
-                            raise Failure(f"{how}: Sluice saw no launch of it")
-                        if priority == "low" and not run[3]["held_us"]:
-                            raise Failure(f"{how}: it was never held")
-                        results[name][f"held_us_{priority}"] = run[3]["held_us"]
-                        if busy.poll() is not None:
-                            raise Failure(f"{how}: the busy job ended with exit code {busy.returncode}")
-                    except Failure as failure:
-                        note(name, "differs", str(failure))
-            finally:
-                end_group(busy)
-        for name in programs:
-            if results[name]["result"] == "same":
-                print(f"{name}: same", file=sys.stderr)
-    except Failure as failure:
-        print(f"frameworks: {failure}", file=sys.stderr)
-        return 1
+                with bench.busy(beside) as busy, concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
+                    list(pool.map(lambda name: run_beside(bench, results, name, priority, busy), results.left()))
+            except Failure as failure:
+                for name in results.left():
+                    results.note(name, "left" if isinstance(failure, NoTime) else "failed", str(failure))
     finally:
         bench.close()
+    for name in results.left():
+        print(f"{name}: same", file=sys.stderr)
+    results = results.found
 
     if options.json:
         print(json.dumps({"programs": results}, indent=2))

@@ -20,6 +20,7 @@ PROGRAMS = {
     "differs": WORK + "import time\nprint(time.time_ns())\n",
     "launches_nothing": "print('done')\n",
     "fails": "import sys\nsys.exit('broken')\n",
+    "hangs": "import signal\nwhile True:\n  signal.pause()\n",
     "lacks": "import sys\nsys.exit(77)\n",
 }
 BUSY = f"""import os, subprocess, sys, time
@@ -42,7 +43,7 @@ class Frameworks(unittest.TestCase):
         self.busy = pathlib.Path(self.folder.name) / "busy.py"
         self.busy.write_text(BUSY, encoding="utf-8")
 
-    def call(self, *names):
+    def call(self, *names, options=()):
         for name in names:
             (self.programs / f"{name}.py").write_text(PROGRAMS[name], encoding="utf-8")
         environment = {name: value for name, value in os.environ.items() if not name.startswith(("SLUICE_", "CUDA_"))}
@@ -51,7 +52,7 @@ class Frameworks(unittest.TestCase):
         environment["LD_LIBRARY_PATH"] = emulator  # for the plain runs
         done = subprocess.run(
             [sys.executable, str(HERE / "frameworks.py"), "--sluice", str(BUILD / "bin" / "sluice"), "--json",
-             "--programs", str(self.programs), "--busy", sys.executable, str(self.busy)],
+             "--programs", str(self.programs), "--busy", sys.executable, str(self.busy), *options],
             env=environment, capture_output=True, text=True, timeout=300, check=False)
         self.assertIn(done.returncode, (0, 1, 3), done.stderr)
         return done.returncode, {n: r["result"] for n, r in json.loads(done.stdout)["programs"].items()}, done.stderr
@@ -66,6 +67,15 @@ class Frameworks(unittest.TestCase):
                          err)
         self.assertIn("other output", err)
         self.assertIn("Sluice saw no launch of it", err)
+
+    def test_what_hangs_is_ended_and_the_others_go_on(self):
+        code, results, err = self.call("fails", "hangs", options=["--timeout", "3", "--jobs", "2"])
+        self.assertEqual((code, results), (1, {"fails": "failed", "hangs": "failed"}), err)
+        self.assertIn("hangs: failed: without Sluice: still running after 3 s", err)
+        self.assertIn("broken", err)
+
+    def test_what_has_no_time_left_is_no_success(self):
+        self.assertEqual(self.call("same", options=["--limit", "0.001"])[:2], (1, {"same": "left"}))
 
     def test_nothing_to_run_is_no_success(self):
         self.assertEqual(self.call("lacks")[0], 3)

@@ -53,6 +53,6 @@ class Sampler:
             raise self._error
         if not self._samples:
             return {"utilization_samples": 0}
-        return {"utilization_ratio": sum(self._samples) / len(self._samples), "utilization_min_ratio": min(self._samples),
-                "utilization_max_ratio": max(self._samples), "utilization_samples": len(self._samples),
-                "memory_ratio": self._memory}
+        return {"utilization_ratio": sum(self._samples) / len(self._samples),
+                "utilization_min_ratio": min(self._samples), "utilization_max_ratio": max(self._samples),
+                "utilization_samples": len(self._samples), "memory_ratio": self._memory}

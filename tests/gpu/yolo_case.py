@@ -34,9 +34,11 @@ def variants(cores):
 
 def run(options, steps):
     """The result, or (None, why not)."""
-    command = [sys.executable, "-B", str(HERE / "yolo_like.py"), "--json", "--utilization", "--steps", str(steps), *options]
+    command = [sys.executable, "-B", str(HERE / "yolo_like.py"), "--json", "--utilization", "--steps", str(steps),
+               *options]
     try:
-        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=LIMIT_S,
+                              check=False)
     except subprocess.TimeoutExpired:
         return None, f"still running after {LIMIT_S} s"
     if done.returncode != 0:
@@ -49,7 +51,7 @@ def per_step_us(result):
 
 
 def find_cause(results):
-    """Where a step's time goes, by the three runs of before: {"cause", "step_us", "gpu_us", "load_us", "gain_ratio"}."""
+    """Where a step's time goes, by the runs as it is, without loading, and without training."""
     if not all(name in results for name in ("before", "same_batch", "load_only")):
         return None
     step, gpu, load = (per_step_us(results[name]) for name in ("before", "same_batch", "load_only"))
@@ -77,7 +79,8 @@ def main():
     results, failures = {}, {}
     if not options.json:
         print(f"{torch.cuda.get_device_name()}, {cores} cores\n")
-        print("| run | pictures/s | step, us | waiting for data | GPU-Util | from, to |\n| --- | --- | --- | --- | --- | --- |")
+        print("| run | pictures/s | step, us | waiting for data | GPU-Util | from, to |")
+        print("| --- | --- | --- | --- | --- | --- |")
     for name, what, words in variants(cores):
         workers = int(words[words.index("--workers") + 1]) if "--workers" in words else 2
         found, why = run(words, options.steps + 10 + 2 * workers)
@@ -89,15 +92,15 @@ def main():
         if not options.json:
             used = [found.get(f"utilization{key}_ratio") for key in ("", "_min", "_max")]
             used = ["n/a" if value is None else f"{value:.0%}" for value in used]
-            print(f"| {what} | {found['images_per_s']:.0f} | {per_step_us(found):.0f} | {found['data_wait_ratio']:.0%} | "
-                  f"{used[0]} | {used[1]}, {used[2]} |", flush=True)
+            print(f"| {what} | {found['images_per_s']:.0f} | {per_step_us(found):.0f} | "
+                  f"{found['data_wait_ratio']:.0%} | {used[0]} | {used[1]}, {used[2]} |", flush=True)
     cause = find_cause(results)
     if options.json:
         print(json.dumps({"cores": cores, "runs": results, "cause": cause, "failures": failures}, indent=2))
     elif cause:
-        print(f"\nA step of {cause['step_us']:.0f} us: {cause['gpu_us']:.0f} us without loading, {cause['load_us']:.0f} us "
-              f"of loading alone. The {cause['cause']} decides; {cause['gain_ratio']:.0%} of the step could be won by "
-              "faster loading.")
+        print(f"\nA step of {cause['step_us']:.0f} us: {cause['gpu_us']:.0f} us without loading, "
+              f"{cause['load_us']:.0f} us of loading alone. The {cause['cause']} decides; {cause['gain_ratio']:.0%} of "
+              "the step could be won by faster loading.")
     return 1 if failures else 0
 
 

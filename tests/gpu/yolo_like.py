@@ -4,8 +4,9 @@
     tests/gpu/yolo_like.py [--workers N] [--cache] [--channels-last] [--same-batch | --load-only] [--steps N]
                            [--utilization] [--json]
 
-A CSP backbone, a neck that goes up and down the scales, a head of three scales; mosaics of four pictures made on the CPU,
-SGD, mixed precision, and a line of progress in every step. The pictures are generated. Needs PyTorch, NumPy, Pillow.
+A CSP backbone, a neck that goes up and down the scales, a head of three scales; mosaics of four pictures made on the
+CPU, SGD, mixed precision, and a line of progress in every step. The pictures are generated. Needs PyTorch, NumPy and
+Pillow.
 Exit code: 0 trained; 1 it failed; 2 bad usage; 3 no GPU.
 """
 
@@ -176,7 +177,8 @@ class Detector(nn.Module):
         small = self.small(self.stem(x))
         medium = self.medium(small)
         large = self.narrow_large(self.large(medium))
-        medium = self.narrow_medium(self.up_medium(torch.cat([functional.interpolate(large, scale_factor=2), medium], 1)))
+        medium = self.up_medium(torch.cat([functional.interpolate(large, scale_factor=2), medium], 1))
+        medium = self.narrow_medium(medium)
         small = self.up_small(torch.cat([functional.interpolate(medium, scale_factor=2), small], 1))
         medium = self.down_medium(torch.cat([self.step_small(small), medium], 1))
         large = self.down_large(torch.cat([self.step_medium(medium), large], 1))
@@ -298,7 +300,8 @@ def main():
     only = parser.add_mutually_exclusive_group()
     only.add_argument("--same-batch", action="store_true", help="load one batch, and train on it in every step")
     only.add_argument("--load-only", action="store_true", help="load the batches, and do not train")
-    parser.add_argument("--steps", type=int, default=60, help=f"the first {WARM_UP}, and two more a worker, are not measured (%(default)s)")
+    parser.add_argument("--steps", type=int, default=60,
+                        help=f"the first {WARM_UP}, and two more a worker, are not measured (%(default)s)")
     parser.add_argument("--batch", type=int, default=16, help="pictures in a step (%(default)s)")
     parser.add_argument("--size", type=int, default=640, help="pixels of a side, a multiple of 32 (%(default)s)")
     parser.add_argument("--images", type=int, default=128, help="JPEGs that are generated (%(default)s)")

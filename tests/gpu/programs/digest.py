@@ -5,6 +5,12 @@ import sys
 SKIPPED = 77  # the exit code that says: this machine lacks what the program needs
 
 
+def skip(why):
+    """Ends the program as skipped."""
+    print(why, file=sys.stderr)
+    sys.exit(SKIPPED)
+
+
 def need(*modules):
     """Imports and returns the modules; ends the program as skipped when one is not installed."""
     found = []
@@ -12,8 +18,7 @@ def need(*modules):
         try:
             found.append(__import__(name))
         except ImportError as error:
-            print(f"needs the Python package {name}: {error}", file=sys.stderr)
-            sys.exit(SKIPPED)
+            skip(f"needs the Python package {name}: {error}")
     return found[0] if len(found) == 1 else found
 
 
@@ -28,10 +33,9 @@ def deterministic_torch():
     """Imports PyTorch so that the same program gives the same bits twice."""
     import os
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-    torch = need("torch")
+    torch, _ = need("torch", "numpy")
     if not torch.cuda.is_available():
-        print("needs a GPU that PyTorch can use", file=sys.stderr)
-        sys.exit(SKIPPED)
+        skip("needs a GPU that PyTorch can use")
     torch.manual_seed(1)
     torch.use_deterministic_algorithms(True)
     torch.backends.cudnn.benchmark = False

@@ -3,10 +3,13 @@ import os
 
 os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"
 os.environ["XLA_FLAGS"] = "--xla_gpu_deterministic_ops=true --xla_gpu_autotune_level=0"
-from digest import need, show  # noqa: E402  the variables must be set before
+from digest import need, show, skip  # noqa: E402  the variables must be set before
 
 jax = need("jax")
 import jax.numpy as jnp  # noqa: E402
+
+if jax.devices()[0].platform == "cpu":
+    skip("needs a JAX that can use the GPU")
 
 x = jax.random.normal(jax.random.key(1), (512, 256))
 weights = {"a": jax.random.normal(jax.random.key(2), (256, 512)) / 16,

@@ -1,8 +1,7 @@
 """An all-reduce over two GPUs, a process for each."""
 import os
-import sys
 
-from digest import SKIPPED, deterministic_torch, show
+from digest import deterministic_torch, show, skip
 
 torch = deterministic_torch()
 
@@ -21,8 +20,7 @@ def rank_main(rank, world):
 
 if __name__ == "__main__":
     if torch.cuda.device_count() < 2:
-        print("needs two GPUs", file=sys.stderr)
-        sys.exit(SKIPPED)
+        skip("needs two GPUs")
     os.environ.setdefault("MASTER_ADDR", "127.0.0.1")
     os.environ.setdefault("MASTER_PORT", str(29500 + os.getpid() % 1000))
     torch.multiprocessing.spawn(rank_main, args=(2,), nprocs=2)

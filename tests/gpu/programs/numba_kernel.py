@@ -1,13 +1,11 @@
 """A kernel that numba compiles at run time, on the default and on an own stream."""
-from digest import need, show
+from digest import need, show, skip
 
 numpy, numba = need("numpy", "numba")
 from numba import cuda  # noqa: E402
 
 if not cuda.is_available():
-    import sys
-    print("needs a GPU that numba can use", file=sys.stderr)
-    sys.exit(77)
+    skip("needs a GPU that numba can use")
 
 
 @cuda.jit
@@ -19,6 +17,12 @@ def advance(x, rounds):
             v = (v * 48271) % 2147483647
         x[i] = v
 
+
+try:
+    advance[1, 1](cuda.to_device(numpy.ones(1, dtype=numpy.int64)), 1)
+    cuda.synchronize()
+except Exception as error:  # a numba from before this CUDA, or without its compiler
+    skip(f"needs a numba that works with this driver: {error}")
 
 host = numpy.arange(1, (1 << 18) + 1, dtype=numpy.int64)
 stream = cuda.stream()

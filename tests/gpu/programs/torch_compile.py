@@ -1,6 +1,12 @@
 """Trains a perceptron through torch.compile."""
-from digest import deterministic_torch, show
+import os
+import shutil
+import sysconfig
 
+from digest import deterministic_torch, show, skip
+
+if not shutil.which("gcc") or not os.path.exists(os.path.join(sysconfig.get_paths()["include"], "Python.h")):
+    skip("needs gcc and Python's headers")
 torch = deterministic_torch()
 nn = torch.nn
 model = nn.Sequential(nn.Linear(256, 1024), nn.GELU(), nn.LayerNorm(1024), nn.Linear(1024, 256)).cuda()
