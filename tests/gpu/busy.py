@@ -1,5 +1,7 @@
-"""The job beside: bursts of matrix products on every GPU that it sees, until it is told to end. Prints `busy` once it is
-busy."""
+"""The job beside: bursts of matrix products on every GPU that it sees, until it is told to end.
+
+Prints `busy` once it is.
+"""
 import signal
 import sys
 import time
