@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Measures the pool on what PyTorch training programs allocate, against PyTorch's own allocator and the driver's.
 
-    bench/pool/pytorch.py [--out out/pool] [--quick] [--json] [TRACE.json...]
+    bench/pool/pytorch.py [--out out/pool] [--quick] [--limit SECONDS] [--json] [TRACE.json...]
 
 It records traces of the programs of programs.py (or takes those that are named), replays them through the pool and each
 rival in turn, finds the smallest capacities, and trains the programs with the pool in PyTorch's place. Every step has
@@ -45,16 +45,20 @@ def find_tree():
 
 
 class Steps:
-    """Commands of the measurement, each with a limit and a log."""
+    """Commands of the measurement, each with a limit and a log, and a limit for all."""
 
-    def __init__(self, out):
+    def __init__(self, out, limit_s):
         self._out = out
+        self._end = time.monotonic() + limit_s
         self.failures = []
         self.seconds = {}
 
     def run(self, name, command, limit_s, environment=None):
         """What it printed; raises Failure."""
         begun = time.monotonic()
+        limit_s = min(limit_s, self._end - begun)
+        if limit_s <= 0:
+            raise Failure(f"{name}: no time was left for it")
         variables = dict(os.environ, PYTHONDONTWRITEBYTECODE="1", **(environment or {}))
         log = self._out / f"{name}.log"
         try:
@@ -62,7 +66,7 @@ class Steps:
                 done = subprocess.run([str(word) for word in command], env=variables, stdin=subprocess.DEVNULL,
                                       stdout=subprocess.PIPE, stderr=errors, text=True, timeout=limit_s, check=False)
         except subprocess.TimeoutExpired:
-            raise Failure(f"{name}: still running after {limit_s} s; see {log}") from None
+            raise Failure(f"{name}: still running after {limit_s:.0f} s; see {log}") from None
         finally:
             self.seconds[name] = round(time.monotonic() - begun, 1)
         if done.returncode != 0:
@@ -107,11 +111,17 @@ def train(steps, tree, rounds, count, environment):
     """Step times and losses of each program with PyTorch's allocator and with the pool, in turn."""
     runs = {"torch": [], "pool": []}
     for index in range(rounds):
+        pair = []
         for kind, options in (("torch", []), ("pool", ["--pool", tree / "lib" / "libsluice_pool.so"])):
-            printed = steps.run(f"train-{kind}-{index}",
-                                [sys.executable, HERE / "train.py", "--steps", count, *options], 60, environment)
+            pair.append(steps.attempt(steps.run, f"train-{kind}-{index}",
+                                      [sys.executable, HERE / "train.py", "--steps", count, *options], 60, environment))
+        if None in pair:  # what was measured before stays
+            break
+        for each, printed in zip(runs.values(), pair):
             results = [json.loads(line) for line in printed.splitlines() if line.startswith("{")]
-            runs[kind].append({result["name"]: result for result in results})
+            each.append({result["name"]: result for result in results})
+    if not runs["pool"]:
+        return []
     rows = []
     for name in PROGRAMS:
         plain = [run[name] for run in runs["torch"]]
@@ -175,7 +185,7 @@ def show(results):
 
 
 def measure(options, out):
-    steps = Steps(out)
+    steps = Steps(out, options.limit)
     tree = find_tree()
     results = {"device": "", "torch": "", "rows": [], "capacities": [], "training": []}
     with concurrent.futures.ThreadPoolExecutor() as pool:  # none of these is timed
@@ -224,6 +234,7 @@ def main():
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("out/pool"))
     parser.add_argument("--quick", action="store_true", help="few steps, to see that everything works")
     parser.add_argument("--pool-size", default="32GiB", help="of the pool that trains (%(default)s)")
+    parser.add_argument("--limit", type=float, default=150, help="seconds that all may take (%(default)g)")
     parser.add_argument("--json", action="store_true", help="print results.json instead of tables")
     options = parser.parse_args()
     if importlib.util.find_spec("torch") is None:

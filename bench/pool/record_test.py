@@ -63,5 +63,33 @@ class Judge(unittest.TestCase):
                          [False, True, False, False, True, False])
 
 
+class Training(unittest.TestCase):
+    class Steps(pytorch.Steps):
+        """Runs that print what a training run prints; those named in `broken` fail."""
+
+        def __init__(self, broken=()):
+            super().__init__(pathlib.Path(), 60)
+            self.broken = broken
+
+        def run(self, name, command, limit_s, environment=None):
+            if name in self.broken:
+                raise pytorch.Failure(f"{name}: broken")
+            times = [90] * pytorch.WARM_UP + ([10] if "--pool" in command else [20])
+            return "".join(json.dumps({"name": each, "losses": [1.5, 1.25], "step_us": times,
+                                       "pool": {"allocations": 7}}) + "\n" for each in pytorch.PROGRAMS)
+
+    def test_step_times_are_set_against_each_other(self):
+        rows = pytorch.train(self.Steps(), pathlib.Path(), 2, 6, {})
+        self.assertEqual([row["name"] for row in rows], list(pytorch.PROGRAMS))
+        self.assertEqual((rows[0]["step_us"], rows[0]["torch_step_us"], rows[0]["ratio"]), (10, 20, 0.5))
+        self.assertEqual((rows[0]["same_losses"], rows[0]["pool_allocations"]), (True, 7))
+
+    def test_a_round_that_breaks_off_leaves_the_one_before(self):
+        steps = self.Steps(["train-pool-1"])
+        self.assertEqual(len(pytorch.train(steps, pathlib.Path(), 2, 6, {})), 3)
+        self.assertEqual(steps.failures, ["train-pool-1: broken"])
+        self.assertEqual(pytorch.train(self.Steps(["train-torch-0"]), pathlib.Path(), 2, 6, {}), [])
+
+
 if __name__ == "__main__":
     unittest.main()
