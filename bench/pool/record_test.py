@@ -1,5 +1,6 @@
 """Tests of what needs no GPU: how a recording becomes a trace, and how results are judged."""
 import json
+import os
 import pathlib
 import subprocess
 import sys
@@ -40,7 +41,8 @@ class Record(unittest.TestCase):
             path = pathlib.Path(folder) / "trace.json"
             path.write_text(json.dumps({"name": "recorded", "steps": 1, "events": to_events(self.RECORDED)}), "utf-8")
             done = subprocess.run([BENCH_POOL, "--json", "--without-malloc", "-n", "1", str(path)], timeout=120,
-                                  capture_output=True, text=True, env={"SLUICE_DRIVER": EMULATOR}, check=False)
+                                  capture_output=True, text=True, check=False,
+                                  env=dict(os.environ, SLUICE_DRIVER=EMULATOR))
         self.assertEqual(done.returncode, 0, done.stderr)
         found = json.loads(done.stdout)
         self.assertEqual([row["rival"] for row in found["rows"]], ["cuMemAllocAsync"])
