@@ -69,7 +69,8 @@ std::string summary_line(const JobOutcome& job) {
     }
     if (!names.empty()) line += " (" + names + ")";
   }
-  if (totals.preempted != 0) line += fmt::format("; taken off the GPU {} times in mid-kernel", grouped(totals.preempted));
+  if (totals.preempted != 0)
+    line += fmt::format("; taken off the GPU {} times in mid-kernel", grouped(totals.preempted));
   if (totals.graphs_gated != 0) line += fmt::format("; {} graphs captured with gates", grouped(totals.graphs_gated));
   if (const board::WholeGraphs whole = board::whole_graphs(totals); whole.launches != 0)
     line += fmt::format("; {} launches of graphs held as a whole ({})", grouped(whole.launches), whole.reason);

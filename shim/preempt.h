@@ -1,8 +1,9 @@
 // Makes room for a job above within the time that a kernel runs. See channel_groups.h for how.
 //
-// For jobs with long kernels only. While a job above has a context on the same GPU, this process's time slices are short:
-// the GPU gets to the other's first kernel that much sooner. And while a job above holds this one, it is off the GPU
-// altogether: else what is left of a kernel comes back in every gap between the other's, for the price of two switches.
+// For jobs with long kernels only. While a job above has a context on the same GPU, this process's time slices are
+// short: the GPU gets to the other's first kernel that much sooner. And while a job above holds this one, it is off the
+// GPU altogether: else what is left of a kernel comes back in every gap between the other's, for the price of two
+// switches.
 #pragma once
 
 namespace sluice::shim {

@@ -232,6 +232,15 @@ class SurviveTest(unittest.TestCase):
             if low.answer(0) is None:
                 return f"sum {done}"
 
+    def kill_the_held(self, low, high, board):
+        """The high one is none the worse for it."""
+        os.kill(low.pid, signal.SIGKILL)
+        self.assertEqual(low.exit_code(), 128 + signal.SIGKILL)
+        seen = high.count()
+        wait_until(lambda: high.count() > seen + 3, "the high job works on")
+        self.assertEqual((high.ask("sum"), high.ask("join"), high.finish()), ("sum 1", "joined", 0))
+        self.assert_nothing_left(board)
+
     def assert_soon_open(self, board, low, since_ns):
         self.assertLess(board.ns_until_open(low.pid, since_ns), HELD_BY_THE_DEAD_NS)
 
@@ -313,13 +322,7 @@ class Killed(SurviveTest):
         self.assert_nothing_left(board, daemon_was_killed=True)
 
     def test_the_low_job_killed_while_it_is_held(self):
-        low, high, board, _ = self.held_pair()
-        os.kill(low.pid, signal.SIGKILL)
-        self.assertEqual(low.exit_code(), 128 + signal.SIGKILL)
-        seen = high.count()
-        wait_until(lambda: high.count() > seen + 3, "the high job works on")
-        self.assertEqual((high.ask("sum"), high.ask("join"), high.finish()), ("sum 1", "joined", 0))
-        self.assert_nothing_left(board)
+        self.kill_the_held(*self.held_pair()[:3])
 
     def test_the_daemon_killed_while_one_job_holds_another(self):
         low, high, board, expected = self.held_pair()
@@ -460,13 +463,7 @@ class LongKernels(SurviveTest):
         self.assert_nothing_left(board)
 
     def test_the_job_killed_whose_long_kernel_is_off_the_gpu(self):
-        low, high, board = self.held_pair_of_long()
-        os.kill(low.pid, signal.SIGKILL)
-        self.assertEqual(low.exit_code(), 128 + signal.SIGKILL)
-        seen = high.count()
-        wait_until(lambda: high.count() > seen + 3, "the high job works on")
-        self.assertEqual((high.ask("sum"), high.ask("join"), high.finish()), ("sum 1", "joined", 0))
-        self.assert_nothing_left(board)
+        self.kill_the_held(*self.held_pair_of_long())
 
 
 class Frozen(SurviveTest):
