@@ -266,6 +266,22 @@ TEST_F(DaemonTest, ManyStartsAtOnceYieldOneDaemon) {
   daemon_ = identity_of(*daemons.begin());
 }
 
+// A daemon that lost the race to start still writes there when the test is over: that threw in a destructor.
+TEST(TestRuntimeTest, ADirectoryIsRemovedInWhichAnEndingProcessStillWrites) {
+  std::string path;
+  std::thread writer;
+  {
+    TestRuntime runtime;
+    path = runtime.path();
+    std::ofstream(path + "/0");
+    writer = std::thread([path] {
+      for (int i = 0; i < 2000; ++i) std::ofstream(path + "/" + std::to_string(i % 50));
+    });
+  }
+  writer.join();
+  EXPECT_FALSE(std::filesystem::exists(path));
+}
+
 TEST_F(DaemonTest, AnIdleDaemonNeedsHardlyAnyProcessor) {
   busy_client(50, 1);  // one job alone is no reason to look often
   start_daemon();
