@@ -1,6 +1,7 @@
 #include "kernels.h"
 
 #include <atomic>
+#include <cstring>
 
 namespace sluice::emulator {
 namespace {
@@ -77,6 +78,29 @@ bool matmul_run(const KernelCall& c) {
   return true;
 }
 
+// Of `sluice doctor bandwidth`.
+KernelCost read_cost(const KernelCall& c) { return {.bytes = static_cast<double>(c.param<std::uint64_t>(1))}; }
+bool read_run(const KernelCall& c) { return c.array<unsigned char>(0, c.param<std::uint64_t>(1)) != nullptr; }
+
+KernelCost write_cost(const KernelCall& c) { return {.bytes = static_cast<double>(c.param<std::uint64_t>(1))}; }
+bool write_run(const KernelCall& c) {
+  const auto bytes = c.param<std::uint64_t>(1);
+  auto* to = c.array<unsigned char>(0, bytes);
+  if (to == nullptr) return false;
+  std::memset(to, 0x5a, bytes);
+  return true;
+}
+
+KernelCost copy_cost(const KernelCall& c) { return {.bytes = 2 * static_cast<double>(c.param<std::uint64_t>(2))}; }
+bool copy_run(const KernelCall& c) {
+  const auto bytes = c.param<std::uint64_t>(2);
+  auto* to = c.array<unsigned char>(0, bytes);
+  const auto* from = c.array<unsigned char>(1, bytes);
+  if (to == nullptr || from == nullptr) return false;
+  std::memmove(to, from, bytes);
+  return true;
+}
+
 }  // namespace
 
 const Kernel* find_kernel(std::string_view name) {
@@ -87,6 +111,9 @@ const Kernel* find_kernel(std::string_view name) {
       {"saxpy", {kU32, kF32, kPtr, kPtr}, saxpy_cost, saxpy_run},
       {"increment", {kPtr, kU32}, increment_cost, increment_run},
       {"matmul_f32", {kPtr, kPtr, kPtr, kU32, kU32, kU32}, matmul_cost, matmul_run},
+      {"sluice_read", {kPtr, kU64, kU32, kPtr}, read_cost, read_run},
+      {"sluice_write", {kPtr, kU64}, write_cost, write_run},
+      {"sluice_copy", {kPtr, kPtr, kU64}, copy_cost, copy_run},
   };
   for (const Kernel& kernel : kernels) {
     if (kernel.name == name) return &kernel;

@@ -10,8 +10,11 @@
 //   increment(u32* word, u32 by)                                     the launch floor; *word += by
 //   matmul_f32(const f32* a, const f32* b, f32* c, u32 m, u32 n, u32 k)
 //                                                                    4(mk + kn + mn) bytes, 2mnk operations
+//   sluice_read(void* from, u64 bytes, u32 never, u32* out)          bytes; reads nothing
+//   sluice_write(void* to, u64 bytes)                                bytes
+//   sluice_copy(void* to, const void* from, u64 bytes)               2 bytes each
 //
-// All but spin_ns compute their result in full, whatever the grid (as a grid that covers n would). Scaled time is
+// All but spin_ns and sluice_read compute their result in full, whatever the grid (as a grid that covers n would). Scaled time is
 // that of the profile: a host slower than the card's peak stretches a large matmul_f32.
 #pragma once
 

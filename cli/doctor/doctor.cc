@@ -30,7 +30,9 @@ int examine(std::vector<std::string> args) {
   bool as_json = false;
   std::string root;
   CLI::App app("Says what is wrong with the GPUs, the driver and the machine, and what to do about it.", "doctor");
-  set_usage(app, "Usage: sluice doctor [OPTIONS]\n       sluice doctor ecc [OPTIONS]");
+  set_usage(
+      app,
+      "Usage: sluice doctor [OPTIONS]\n       sluice doctor bandwidth [OPTIONS]\n       sluice doctor ecc [OPTIONS]");
   app.add_flag("--json", as_json, "As JSON; docs/doctor.md has the keys");
   app.add_option("--root", root, "Read DIR/proc, DIR/sys and DIR/dev instead of the machine's")->option_text("DIR");
   if (std::optional<int> code = parse(app, std::move(args))) return *code;

@@ -39,6 +39,9 @@ std::vector<std::string> not_available(const CardFacts& card);
 // No driver, or no card behind it: exit code 3.
 bool without_driver(const std::vector<Finding>& findings);
 
+// Bytes/s of one PCIe lane and direction, after the line code; 0 for a generation that is not known.
+double pcie_bytes_per_lane(unsigned generation);
+
 // The parts of judge(), each a file.
 class Findings {
  public:

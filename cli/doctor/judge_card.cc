@@ -17,12 +17,6 @@ constexpr double kFarUnderDefault = 0.8;  // a power limit below this part of th
 constexpr unsigned kAtWorkState = 2;      // P0 to P2: not in a power saving state, in which the link is slow by intent
 constexpr double kNanosPerSecond = 1e9;
 
-// Of one lane and direction, after the line code; 0 for a generation that is not known.
-double bytes_per_lane(unsigned generation) {
-  constexpr double kRates[] = {0, 0.25e9, 0.5e9, 0.985e9, 1.969e9, 3.938e9, 7.563e9};
-  return generation < std::size(kRates) ? kRates[generation] : 0;
-}
-
 bool at_work(const CardFacts& card) {
   return card.vitals->performance_state.value_or(~0u) <= kAtWorkState && card.device.utilization_ratio.value_or(0) > 0;
 }
@@ -32,6 +26,11 @@ std::string joined(const std::vector<std::string>& words) { return fmt::format("
 double watts(unsigned milliwatts) { return milliwatts / 1000.0; }
 
 }  // namespace
+
+double pcie_bytes_per_lane(unsigned generation) {
+  constexpr double kRates[] = {0, 0.25e9, 0.5e9, 0.985e9, 1.969e9, 3.938e9, 7.563e9};
+  return generation < std::size(kRates) ? kRates[generation] : 0;
+}
 
 void judge_bus(const CardFacts& card, const HostFacts& host, Findings* findings) {
   const Vitals& v = *card.vitals;
@@ -43,7 +42,7 @@ void judge_bus(const CardFacts& card, const HostFacts& host, Findings* findings)
   }
   if (v.pcie_generation && v.pcie_generation_max && *v.pcie_generation > 0 &&
       *v.pcie_generation < *v.pcie_generation_max && at_work(card)) {
-    const double now = bytes_per_lane(*v.pcie_generation), best = bytes_per_lane(*v.pcie_generation_max);
+    const double now = pcie_bytes_per_lane(*v.pcie_generation), best = pcie_bytes_per_lane(*v.pcie_generation_max);
     const unsigned lanes = v.pcie_width.value_or(1);
     findings->add("pcie-generation", Severity::kWarning, gpu,
                   fmt::format("at work the link runs as PCIe {} of {}: {:.1f} of {:.1f} GB/s", *v.pcie_generation,

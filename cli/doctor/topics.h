@@ -13,6 +13,9 @@ struct Topic {
 };
 const std::vector<Topic>& topics();
 
+// sluice doctor bandwidth: how fast bytes move, measured.
+int bandwidth_topic(std::vector<std::string> args);
+
 // sluice doctor ecc: the counts of memory errors, and setting them back.
 int ecc_topic(std::vector<std::string> args);
 
