@@ -41,6 +41,7 @@ json row_json(const BandwidthRow& row) {
     const auto [low, high] = std::minmax_element(row.rates.begin(), row.rates.end());
     out["lowest_bytes_per_s"] = *low;
     out["highest_bytes_per_s"] = *high;
+    out["rates_bytes_per_s"] = row.rates;
     if (row.peak) out["ratio"] = *row.median() / *row.peak;
   }
   if (!row.missing.empty()) out["missing"] = row.missing;
@@ -72,14 +73,13 @@ std::string words(std::string name) {
 }
 
 std::string heading(const BandwidthCard& card, bool simulated) {
-  std::string text = fmt::format("GPU {}: {}{}\n", card.index, card.name, simulated ? "; simulated" : "");
-  text += card.memory_peak() ? fmt::format("  memory {} = {}", format_rate(*card.memory_peak()), formula(card))
-                             : std::string("  memory: the driver tells no clock or bus width");
-  if (card.link_peak())
-    text += fmt::format("; PCIe {} x{} {}", *card.pcie_generation, *card.pcie_width, format_rate(*card.link_peak()));
-  return printable(text) + fmt::format("\n  L2 {}, measured with {} there and {} from the host\n",
-                                       format_bytes(card.l2_bytes), format_bytes(card.buffer_bytes),
-                                       format_bytes(card.host_bytes));
+  const std::optional<double> memory = card.memory_peak(), link = card.link_peak();
+  std::string text = fmt::format("GPU {}: {}{}\n", card.index, printable(card.name), simulated ? "; simulated" : "");
+  text += memory ? fmt::format("  memory {} = {}", format_rate(*memory), formula(card))
+                 : std::string("  memory: the driver tells no clock or bus width");
+  if (link) text += fmt::format("; PCIe {} x{} {}", *card.pcie_generation, *card.pcie_width, format_rate(*link));
+  return text + fmt::format("\n  L2 {}; {} at once on the card, {} from and to the host\n", format_bytes(card.l2_bytes),
+                            format_bytes(card.buffer_bytes), format_bytes(card.host_bytes));
 }
 
 }  // namespace
