@@ -237,5 +237,69 @@ class Ecc(DoctorTest):
         self.assertIn("no GPU '7' answers here", done.stderr)
 
 
+class Bandwidth(DoctorTest):
+    """On the emulated card; its figures say nothing about a real one."""
+
+    def measure(self, *args, code=0):
+        done = self.call("doctor", "bandwidth", "--repeats", "2", *args)
+        self.assertEqual(done.returncode, code, done.stdout + done.stderr)
+        return done
+
+    def rows(self, *args):
+        done = self.measure("--json", *args)
+        return json.loads(done.stdout), done.stderr
+
+    def test_every_road_has_a_row(self):
+        del self.env["SLUICE_NVML"]
+        result, said = self.rows()
+        self.assertEqual(said, "")
+        self.assertTrue(result["simulated"])
+        self.assertEqual([row["name"] for row in result["rows"]],
+                         ["host_to_device_pinned", "host_to_device_pageable", "device_to_host_pinned",
+                          "device_to_host_pageable", "read", "write", "copy", "copy_by_driver"])
+        card = result["devices"][0]
+        self.assertEqual(result["peak_bytes_per_s"], 2 * card["memory_clock_khz"] * 1000 * card["bus_bits"] / 8)
+        self.assertGreaterEqual(card["buffer_bytes"], 8 * card["l2_bytes"])
+        for row in result["rows"]:
+            self.assertEqual(len(row["rates_bytes_per_s"]), 2, row)
+            if row["name"] in ("read", "write", "copy", "copy_by_driver"):
+                self.assertLessEqual(row["ratio"], 1.01, row)
+
+    def test_several_cards_are_measured_in_pairs_and_together(self):
+        self.env["SLUICE_EMU_GPUS"] = "2"
+        result, _ = self.rows()
+        pairs = [(row["gpu"], row["peer"]) for row in result["rows"] if row["name"].startswith("peer")]
+        self.assertEqual(pairs, [(0, 1), (1, 0)])
+        by_name = {(row["name"], row["gpu"]): row["bytes_per_s"] for row in result["rows"] if row["peer"] is None}
+        self.assertGreater(by_name["all_read", None], by_name["read", 0])
+        self.assertEqual({row["gpu"] for row in self.rows("--gpu", "1")[0]["rows"]}, {1})
+
+    def test_throttled_samples_are_thrown_away_and_counted(self):
+        uuid = self.rows()[0]["devices"][0]["uuid"]
+        self.play("h200", UUID=f'"{uuid}"', CurrentClocksEventReasons="0x44")
+        done = self.measure("--json", code=1)
+        result = json.loads(done.stdout)
+        self.assertEqual(result["throttled"], ["power cap", "heat (hardware)"])
+        for row in result["rows"]:
+            self.assertEqual((row["samples"], row["thrown_away"], row["bytes_per_s"]), (0, 4, None))
+        self.assertIn("32 of 32 samples were thrown away", self.measure(code=1).stdout)
+        self.play("h200", UUID=f'"{uuid}"', CurrentClocksEventReasons="0x1")
+        result, said = self.rows()
+        self.assertTrue(result["throttle_known"])
+        self.assertEqual({row["thrown_away"] for row in result["rows"]}, {0})
+        self.assertIsNotNone(result["rows"][0]["ratio"])  # of the link that this NVML tells of
+
+    def test_what_cannot_be_measured_is_said_in_a_line(self):
+        for args, code, words in ((["--size", "1KiB"], 2, "--size: L2 has"), (["--size", "much"], 2, "no size"),
+                                  (["--size", "1TiB"], 1, "are free"), (["--gpu", "7"], 3, "no GPU '7'"),
+                                  (["--repeats", "0"], 2, "--repeats")):
+            done = self.measure(*args, code=code) if "--repeats" not in args else self.call("doctor", "bandwidth", *args)
+            self.assertEqual(done.returncode, code)
+            self.assert_one_line(done.stderr)
+            self.assertIn(words, done.stderr)
+        self.env["SLUICE_DRIVER"] = "/nonexistent/libcuda.so.1"
+        self.assert_one_line(self.measure(code=3).stderr)
+
+
 if __name__ == "__main__":
     support.main()
