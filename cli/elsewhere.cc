@@ -325,7 +325,8 @@ std::vector<std::string> container_options(const Elsewhere& command, const Conta
   mount(needs.shim_dir, ":ro");
   if (!needs.limit_dir.empty()) mount(needs.limit_dir, ":ro");
   mount(needs.runtime_dir, "");
-  std::vector<std::string> variables = {"SLUICE_BOARDS", "SLUICE_JOB", "CUDA_VISIBLE_DEVICES"};
+  std::vector<std::string> variables = {"SLUICE_BOARDS", "SLUICE_JOB", "SLUICE_BATCH_HINT_FILE",
+                                        "CUDA_VISIBLE_DEVICES"};
   if (!needs.emulator_dir.empty()) {
     mount(needs.emulator_dir, ":ro");
     variables.insert(variables.end(), {"SLUICE_DRIVER", "SLUICE_NVML"});

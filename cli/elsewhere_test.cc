@@ -61,7 +61,7 @@ TEST(Elsewhere, OptionsOfAContainer) {
   EXPECT_EQ(
       shell_text(plain),
       "--pid=host -v /opt/sluice/shim:/opt/sluice/shim:ro -v /dev/shm/sluice-7:/dev/shm/sluice-7 -e SLUICE_BOARDS "
-      "-e SLUICE_JOB -e CUDA_VISIBLE_DEVICES -e "
+      "-e SLUICE_JOB -e SLUICE_BATCH_HINT_FILE -e CUDA_VISIBLE_DEVICES -e "
       "LD_LIBRARY_PATH=/opt/sluice/shim:/usr/local/nvidia/lib:/usr/local/nvidia/lib64");
   const auto own = container_options(*of("docker run --pid=host -e LD_LIBRARY_PATH=/mine image"), needs);
   EXPECT_THAT(own, Not(Contains("--pid=host")));

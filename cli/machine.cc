@@ -8,15 +8,17 @@
 
 #include "sluice/base/units.h"
 #include "sluice/board.h"
+#include "sluice/control.h"
 #include "sluice/driver.h"
 
 namespace sluice::cli {
 namespace {
 
-// Priorities of the jobs that run on each GPU now, from its board if it has one.
+// Priorities of the jobs that run on each GPU now, from its board if it has one, and whether it is out of use.
 void add_jobs(std::vector<Candidate>* gpus) {
   char runtime_dir[PATH_MAX];
   if (!board::runtime_directory(runtime_dir, sizeof runtime_dir).ok()) return;
+  for (Candidate& gpu : *gpus) gpu.out_of_use = control::read_notice(runtime_dir, control::kOutOfUsePrefix + gpu.uuid);
   const Boards boards = Boards::open_all(runtime_dir);
   for (const board::Board* board : boards.all()) {
     for (Candidate& gpu : *gpus) {
@@ -116,6 +118,7 @@ Result<Machine::Choice> Machine::choose(const JobRequest& request, const Environ
       if (std::find(choice.gpus.begin(), choice.gpus.end(), *at) != choice.gpus.end()) {
         return Status::error(Code::kInvalidArgument, "--gpu names GPU %d twice", gpus_[*at].index);
       }
+      if (gpus_[*at].out_of_use) return out_of_use(*at);
       choice.gpus.push_back(*at);
     }
     return choice;
@@ -124,6 +127,7 @@ Result<Machine::Choice> Machine::choose(const JobRequest& request, const Environ
   if (!visible) {
     std::vector<std::size_t> all(gpus_.size());
     std::iota(all.begin(), all.end(), std::size_t{0});
+    if (Status status = leave_out(&all); !status.ok()) return status;
     return choose_auto(all, request.gpu.count, request.priority);
   }
   // As CUDA reads it: up to the first name that fits nothing.
@@ -138,9 +142,24 @@ Result<Machine::Choice> Machine::choose(const JobRequest& request, const Environ
   if (among.empty()) {
     return Status::error(Code::kNotFound, "CUDA_VISIBLE_DEVICES='%.60s' leaves no GPU to share", visible->c_str());
   }
+  if (Status status = leave_out(&among); !status.ok()) return status;
   if (request.gpu.kind == GpuRequest::Kind::kAuto) return choose_auto(among, request.gpu.count, request.priority);
   choice.gpus = among;
   return choice;
+}
+
+Status Machine::out_of_use(std::size_t at) const {
+  char runtime_dir[PATH_MAX] = "";
+  static_cast<void>(board::runtime_directory(runtime_dir, sizeof runtime_dir));
+  return Status::error(Code::kUnavailable, "GPU %d is out of use (%.60s); once it is repaired, remove %.100s/%s%.50s",
+                       gpus_[at].index, gpus_[at].out_of_use->c_str(), runtime_dir, control::kOutOfUsePrefix,
+                       gpus_[at].uuid.c_str());
+}
+
+Status Machine::leave_out(std::vector<std::size_t>* among) const {
+  const std::size_t last = among->back();
+  std::erase_if(*among, [&](std::size_t at) { return gpus_[at].out_of_use.has_value(); });
+  return among->empty() ? out_of_use(last) : Status();
 }
 
 Result<Machine::Choice> Machine::choose_auto(const std::vector<std::size_t>& among, int count, int priority) const {

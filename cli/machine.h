@@ -74,6 +74,9 @@ class Machine {
 
  private:
   Result<std::size_t> find(const std::string& name) const;
+  Status out_of_use(std::size_t at) const;  // the error for who wants it
+  // Removes the cards that are out of use. Errors: kUnavailable when no other is left.
+  Status leave_out(std::vector<std::size_t>* among) const;
   Result<Choice> choose_auto(const std::vector<std::size_t>& among, int count, int priority) const;
 
   std::string driver_;

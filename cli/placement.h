@@ -18,7 +18,8 @@ struct Candidate {
   std::string name;
   std::optional<std::uint64_t> memory_total_bytes, memory_used_bytes;
   std::optional<double> utilization_ratio;
-  std::vector<int> job_priorities;  // of the jobs that Sluice runs there now
+  std::optional<std::string> out_of_use;  // why no job starts there
+  std::vector<int> job_priorities;        // of the jobs that Sluice runs there now
 };
 
 // Distance between two candidates (positions in the list), 0 for the same board; larger is farther apart.

@@ -12,6 +12,7 @@
 #include <cstring>
 #include <memory>
 #include <optional>
+#include <set>
 
 #include "elf_paths.h"
 #include "elsewhere.h"
@@ -367,6 +368,7 @@ class Runner {
       environment.set("SLUICE_NVML", nvml);
     environment.unset("SLUICE_BOARDS");  // of a `sluice run` that this one runs in
     environment.unset("SLUICE_JOB");
+    environment.unset("SLUICE_BATCH_HINT_FILE");
     if (job.slots().empty()) {
       // Without the shim a program still has to find the emulator.
       if (simulated()) environment.prepend("LD_LIBRARY_PATH", folder_of(machine_->driver()));
@@ -380,7 +382,9 @@ class Runner {
     environment = shimmed(std::move(environment));  // its folder first
     preload_where_needed(job, &environment);
     environment.set("SLUICE_BOARDS", job.slots().boards_variable());
-    environment.set("SLUICE_JOB", std::to_string(job.slots().id()));
+    const std::string id = std::to_string(job.slots().id());
+    environment.set("SLUICE_JOB", id);
+    environment.set("SLUICE_BATCH_HINT_FILE", daemon_.runtime_dir + "/" + control::kBatchHintPrefix + id);
     return environment;
   }
 
@@ -399,6 +403,7 @@ class Runner {
       if (now >= check_at) {
         check_at = now + (check_unseen() ? kSecondLookNs : options_.check_after_ns);
         keep_daemon();
+        say_out_of_use();
       }
       now = now_ns();
       siginfo_t info;
@@ -426,6 +431,22 @@ class Runner {
     if (daemon_.runtime_dir.empty()) return;
     const Result<control::Json> answer = control::ensure_daemon(daemon_);
     static_cast<void>(answer.ok());  // priorities work without it, and the next look tries again
+  }
+
+  // Jobs that run are left to their users; who starts one is refused the card.
+  void say_out_of_use() {
+    if (daemon_.runtime_dir.empty()) return;
+    for (const Candidate& gpu : machine_->gpus()) {
+      const auto has_it = [&](const JobProcess& job) {
+        return job.running() && std::count(job.devices().begin(), job.devices().end(), gpu.uuid) > 0;
+      };
+      if (told_out_.contains(gpu.uuid) || std::none_of(jobs_.begin(), jobs_.end(), has_it)) continue;
+      const std::optional<std::string> why =
+          control::read_notice(daemon_.runtime_dir, control::kOutOfUsePrefix + gpu.uuid);
+      if (!why) continue;
+      told_out_.insert(gpu.uuid);
+      note(machine_->label(gpu.uuid) + " was taken out of use: " + *why + "; no new job starts there");
+    }
   }
 
   bool check_unseen() {
@@ -458,6 +479,7 @@ class Runner {
   std::optional<Machine> machine_;
   JobsMps mps_;
   std::vector<std::vector<GpuName>> places_;  // of each job
+  std::set<std::string> told_out_;            // GPUs that were said to be out of use
   control::DaemonStart daemon_;               // of the jobs' boards; no directory: they have none
 };
 

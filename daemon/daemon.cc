@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "messages.h"
 #include "mps_keeper.h"
 #include "report.h"
 #include "sampler.h"
@@ -38,14 +39,15 @@ constexpr int kPriorityLimit = 1000;
 
 class Daemon {
  public:
-  explicit Daemon(const Options& options)
+  Daemon(const Options& options, ClockGuardian* clocks)
       : options_(options),
         started_ns_(now_ns()),
         last_request_ns_(started_ns_),
         signals_(io_, SIGTERM, SIGINT),
         idle_check_(io_),
         scheduler_(options),
-        sampler_([this] { return fallback_library(); }),
+        messages_(options.runtime_dir),
+        sampler_([this] { return fallback_library(); }, clocks, [this](Watch& watch) { take_care(watch); }),
         mps_keeper_(options.runtime_dir) {}
 
   Status run(control::FileLock lock) {
@@ -88,7 +90,7 @@ class Daemon {
   void status(control::Server::Reply reply) {
     scheduler_.rescan();
     sampler_.with_sample([this, reply = std::move(reply)](const Sample& sample) {
-      reply(report(scheduler_.boards(), sample, facts(), now_ns()));
+      reply(report(scheduler_.boards(), sample, scheduler_.cares(), facts(), now_ns()));
     });
   }
 
@@ -129,7 +131,8 @@ class Daemon {
   DaemonFacts facts() const {
     Sharing sharing;
     const bool by_group = sharing_of(options_.runtime_dir.c_str(), &sharing).ok() && sharing.by_group;
-    return {started_ns_, by_group ? std::optional<std::string>(group_name(sharing.group)) : std::nullopt};
+    return {started_ns_, options_.runtime_dir,
+            by_group ? std::optional<std::string>(group_name(sharing.group)) : std::nullopt};
   }
 
   // For the sampler's thread: the emulator's NVML stands in only where the emulator's cards are in use.
@@ -157,12 +160,21 @@ class Daemon {
     });
   }
 
-  // While jobs are there: a card that nobody uses may sleep.
+  // While jobs are there: a card that nobody uses may sleep, and needs no care.
   void watch_cards() {
-    if (now_ns() >= scheduler_.last_occupied_ns() + kInUseNs) return;
     std::vector<std::string> uuids;
-    for (const auto& board : scheduler_.boards()) uuids.emplace_back((*board)->device);
-    if (!uuids.empty()) sampler_.watch(std::move(uuids));
+    if (now_ns() < scheduler_.last_occupied_ns() + kInUseNs) {
+      for (const auto& board : scheduler_.boards()) uuids.emplace_back((*board)->device);
+    }
+    const bool watches = !uuids.empty();
+    if ((watches || watching_) && sampler_.watch(std::move(uuids))) watching_ = watches;
+  }
+
+  // On the sampler's thread.
+  void take_care(Watch& watch) {
+    scheduler_.set_cares(watch.cares());
+    messages_.hint(scheduler_.boards(), watch.cares());
+    for (const auto& [uuid, why] : watch.take_out()) messages_.take_out(uuid, why);
   }
 
   // Whoever is about to take a slot holds the boards lock from before it asked for a daemon.
@@ -195,6 +207,8 @@ class Daemon {
       scheduler_.rescan();
       scheduler_.remove_unused_boards();
       remove_own_notes();
+      for (const std::string& name : control::notices(options_.runtime_dir, control::kBatchHintPrefix))
+        control::remove_notice(options_.runtime_dir, name);
       boards_lock_.remove_file();
     }
     const std::string log = options_.runtime_dir + "/" + control::kLogName;
@@ -219,6 +233,8 @@ class Daemon {
   asio::steady_timer idle_check_;
   std::unique_ptr<control::Server> server_;
   Scheduler scheduler_;
+  bool watching_ = false;
+  Messages messages_;  // the sampler's thread has it
   Sampler sampler_;
   MpsKeeper mps_keeper_;
 };
@@ -247,7 +263,11 @@ Status run(const Options& options) {
     return {};
   }
   lock->write(std::to_string(getpid()) + "\n");
-  Daemon daemon(options);
+  ClockGuardian clocks;
+  if (options.allow_clock_control) {
+    if (Status status = clocks.start(); !status.ok()) return status;
+  }
+  Daemon daemon(options, &clocks);
   return daemon.run(std::move(*lock));
 }
 

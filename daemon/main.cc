@@ -18,7 +18,7 @@ namespace sluice::daemon {
 namespace {
 
 struct Arguments {
-  bool foreground = false;
+  bool foreground = false, allow_clock_control = false;
   std::string idle_exit, quantum, linger, group, runtime_dir;
 };
 
@@ -68,6 +68,7 @@ Status fill(const Arguments& arguments, Options& options) {
   } else if (Status status = parse(arguments.linger, "--linger", options.linger_ns); !status.ok()) {
     return status;
   }
+  options.allow_clock_control = arguments.allow_clock_control;
   const std::string program = own_path();
   options.fallback_nvml = program.substr(0, program.rfind('/')) + "/../lib/sluice/emulator/libnvidia-ml.so.1";
   return {};
@@ -86,6 +87,7 @@ Status start_in_background(const Arguments& arguments, const Options& options) {
   pass_on("--quantum", arguments.quantum);
   pass_on("--linger", arguments.linger);
   pass_on("--group", arguments.group);
+  if (arguments.allow_clock_control) start.args.emplace_back("--allow-clock-control");
   return control::ensure_daemon(start).status();
 }
 
@@ -103,6 +105,8 @@ int main(int argc, char** argv) {
                              board::kDefaultLingerNs / 1000));
   app.add_option("--group", arguments.group,
                  "serve the jobs of all members of this group (a name or number), until it is told to leave");
+  app.add_flag("--allow-clock-control", arguments.allow_clock_control,
+               "lock a card's clocks while it is too hot; they are set free again, whatever becomes of this process");
   app.add_option("--runtime-dir", arguments.runtime_dir,
                  fmt::format("where boards and socket are (default: SLUICE_RUNTIME_DIR, or /dev/shm/sluice-<uid>; with "
                              "--group {})",

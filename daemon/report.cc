@@ -235,6 +235,17 @@ Json device_json(const health::Device& device, const Json& index, bool simulated
           {"lost", index.is_null() ? Json() : Json(pulse.lost || !device.error.empty())}};
 }
 
+// What is done about a card, and what is to be known before a job is started there.
+void add_care(Json* device, const Cares& cares, const std::string& runtime_dir) {
+  const std::string uuid = (*device)["uuid"];
+  const auto at = cares.find(uuid);
+  const Care care = at == cares.end() ? Care() : at->second;
+  (*device)["low_jobs_ratio"] = care.low_ratio;
+  (*device)["batch_hint_ratio"] = care.batch_ratio;
+  (*device)["clocks_locked_mhz"] = care.clocks_mhz != 0 ? Json(care.clocks_mhz) : Json();
+  (*device)["out_of_use"] = or_null(control::read_notice(runtime_dir, control::kOutOfUsePrefix + uuid));
+}
+
 Json devices_json(const Boards& boards, const Sample& sample) {
   Json devices = Json::array();
   std::set<std::string> known;
@@ -256,15 +267,18 @@ Json devices_json(const Boards& boards, const Sample& sample) {
 
 }  // namespace
 
-control::Json report(const Boards& boards, const Sample& sample, const DaemonFacts& facts, std::uint64_t now) {
+control::Json report(const Boards& boards, const Sample& sample, const Cares& cares, const DaemonFacts& facts,
+                     std::uint64_t now) {
   Reporter reporter(sample, now);
+  Json devices = devices_json(boards, sample);
+  for (Json& device : devices) add_care(&device, cares, facts.runtime_dir);
   for (const auto& board : boards) reporter.add(*board->get());
   return {{"daemon",
            {{"pid", getpid()},
             {"version", SLUICE_VERSION},
             {"group", or_null(facts.group)},
             {"uptime_us", (now - std::min(now, facts.started_ns)) / kNanosPerMicro}}},
-          {"devices", devices_json(boards, sample)},
+          {"devices", devices},
           {"jobs", reporter.jobs()},
           {"unmanaged", reporter.unmanaged()}};
 }

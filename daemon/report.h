@@ -6,6 +6,7 @@
 #include <string>
 
 #include "board_set.h"
+#include "care.h"
 #include "sampler.h"
 #include "sluice/control.h"
 
@@ -13,9 +14,11 @@ namespace sluice::daemon {
 
 struct DaemonFacts {
   std::uint64_t started_ns = 0;
+  std::string runtime_dir;
   std::optional<std::string> group;  // that it serves; none: its own user
 };
 
-control::Json report(const Boards& boards, const Sample& sample, const DaemonFacts& facts, std::uint64_t now);
+control::Json report(const Boards& boards, const Sample& sample, const Cares& cares, const DaemonFacts& facts,
+                     std::uint64_t now);
 
 }  // namespace sluice::daemon

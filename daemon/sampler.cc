@@ -16,8 +16,12 @@ constexpr std::uint64_t kOpenAgainNs = 10 * kNanosPerSecond;
 
 }  // namespace
 
-Sampler::Sampler(std::function<std::string()> fallback_library)
-    : fallback_library_(std::move(fallback_library)), thread_(&Sampler::loop, this) {}
+Sampler::Sampler(std::function<std::string()> fallback_library, ClockGuardian* clocks,
+                 std::function<void(Watch&)> on_look)
+    : fallback_library_(std::move(fallback_library)),
+      on_look_(std::move(on_look)),
+      watch_(clocks),
+      thread_(&Sampler::loop, this) {}
 
 Sampler::~Sampler() {
   {
@@ -36,15 +40,16 @@ void Sampler::with_sample(Use use) {
   wake_.notify_all();
 }
 
-void Sampler::watch(std::vector<std::string> uuids) {
+bool Sampler::watch(std::vector<std::string> uuids) {
   {
     const std::lock_guard lock(mutex_);
     const std::uint64_t now = now_ns();
-    if (watched_ns_ != 0 && now - watched_ns_ < kWatchNs) return;
+    if (watched_ns_ != 0 && now - watched_ns_ < kWatchNs) return false;
     watched_ns_ = now;
     to_watch_ = std::move(uuids);
   }
   wake_.notify_all();
+  return true;
 }
 
 void Sampler::loop() {
@@ -58,7 +63,10 @@ void Sampler::loop() {
     lock.unlock();
     if (!uses.empty()) refresh();
     for (const Use& use : uses) use(sample_);
-    if (watched && ready()) watch_.look(*nvml_, *watched);
+    if (watched && ready()) {
+      watch_.look(*nvml_, *watched);
+      on_look_(watch_);
+    }
     lock.lock();
   }
 }

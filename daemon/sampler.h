@@ -32,14 +32,16 @@ class Sampler {
   using Use = std::function<void(const Sample&)>;
 
   // `fallback_library` names an NVML to try when the usual one is missing, or "" for none.
-  explicit Sampler(std::function<std::string()> fallback_library);
+  // `on_look` is called on the sampler's thread after cards were watched.
+  Sampler(std::function<std::string()> fallback_library, ClockGuardian* clocks, std::function<void(Watch&)> on_look);
   ~Sampler();  // ends the thread; what is still waiting is dropped
 
   // Calls `use` on the sampler's thread with a sample that is at most kFreshNs old.
   void with_sample(Use use);
 
-  // Has the cards with these UUIDs watched once, on the sampler's thread; at most once a second.
-  void watch(std::vector<std::string> uuids);
+  // Has the cards with these UUIDs watched once, on the sampler's thread; at most once a second. Returns false where it
+  // is too early for that.
+  bool watch(std::vector<std::string> uuids);
 
  private:
   void loop();
@@ -48,6 +50,7 @@ class Sampler {
   bool ready();  // NVML is open, or could be opened
 
   const std::function<std::string()> fallback_library_;
+  const std::function<void(Watch&)> on_look_;
   // Of the thread only.
   std::shared_ptr<health::Nvml> nvml_;
   std::uint64_t opened_ns_ = 0;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "caps.h"
 #include "sluice/base/clock.h"
 #include "turns.h"
 
@@ -46,6 +47,21 @@ void Scheduler::rescan() {
   rescan_locked(now_ns(), Reap::kAll);
 }
 
+void Scheduler::set_cares(Cares cares) {
+  const std::lock_guard lock(mutex_);
+  cares_ = std::move(cares);
+}
+
+Cares Scheduler::cares() const {
+  const std::lock_guard lock(mutex_);
+  return cares_;
+}
+
+double Scheduler::low_ratio(const board::Board& board) const {
+  const auto at = cares_.find(board.device);
+  return at == cares_.end() ? 1 : at->second.low_ratio;
+}
+
 Boards Scheduler::boards() const {
   const std::lock_guard lock(mutex_);
   return boards_.all();
@@ -77,13 +93,16 @@ void Scheduler::rescan_locked(std::uint64_t now, Reap reap) {
   next_scan_ns_ = now + kScanNs;
 }
 
-// Tells the jobs on several GPUs whether they need gates where nobody beside them could hold them.
+// Tells the jobs on several GPUs, and those with a cap, whether they need gates where nobody beside them could hold
+// them.
 void Scheduler::note_gpus(board::Board& board) {
+  const bool capped = low_ratio(board) < 1;
   for (board::Job& job : board.jobs) {
     if (job.live.load() == 0) continue;
-    const std::uint32_t gpus = links_.gpus_of(job.id.load());
+    const std::uint32_t linked = links_.gpus_of(job.id.load());
+    const std::uint32_t gpus = capped && job.priority.load() < kLowBelow ? std::max(linked, 2u) : linked;
     // A rank that was killed in a hold must not keep the others: not left to the portions in which the rest is reaped.
-    if (gpus > 1) board::reap_clients(&board, static_cast<int>(&job - board.jobs), now_ns());
+    if (linked > 1) board::reap_clients(&board, static_cast<int>(&job - board.jobs), now_ns());
     if (job.gpus.exchange(gpus) != gpus) board.epoch.fetch_add(1);
   }
 }
@@ -116,6 +135,8 @@ std::uint64_t Scheduler::decide_locked(std::uint64_t now) {
     if (contended(views[i])) next = std::min({next, now + kBusyPollNs, decisions.back().next_ns});
   }
   next = std::min(next, links_.link(views, &decisions));
+  for (std::size_t i = 0; i < boards.size(); ++i)
+    next = std::min(next, cap(views[i], low_ratio(*boards[i]->get()), &decisions[i]));
   for (std::size_t i = 0; i < boards.size(); ++i) {
     const bool nothing = decisions[i].closed.empty() && decisions[i].mutes.empty();
     if (boards[i]->settled && nothing) continue;

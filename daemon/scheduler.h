@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "board_set.h"
+#include "care.h"
 #include "links.h"
 #include "sluice/daemon.h"
 
@@ -23,6 +24,10 @@ class Scheduler {
   // Looks for new boards and for the dead at once, in the caller's thread.
   void rescan();
 
+  // What is to be done about the cards from now on.
+  void set_cares(Cares cares);
+  Cares cares() const;
+
   Boards boards() const;
   // When a job or client was last seen on any board, or the scheduler was made.
   std::uint64_t last_occupied_ns() const;
@@ -34,6 +39,7 @@ class Scheduler {
   enum class Reap { kSome, kAll };
   void rescan_locked(std::uint64_t now, Reap reap);
   void note_gpus(board::Board& board);
+  double low_ratio(const board::Board& board) const;
   static policy::Snapshot look(MappedBoard& board, std::uint64_t now);
   // Runs the policies once; returns when to do so again.
   std::uint64_t decide_locked(std::uint64_t now);
@@ -44,6 +50,7 @@ class Scheduler {
   std::condition_variable stopped_;
   BoardSet boards_;
   Links links_;
+  Cares cares_;
   bool stop_ = false;
   std::uint64_t last_occupied_ns_;
   std::uint64_t next_scan_ns_ = 0;

@@ -14,8 +14,8 @@
 //   sluice_write(void* to, u64 bytes)                                bytes
 //   sluice_copy(void* to, const void* from, u64 bytes)               2 bytes each
 //
-// All but spin_ns and sluice_read compute their result in full, whatever the grid (as a grid that covers n would). Scaled time is
-// that of the profile: a host slower than the card's peak stretches a large matmul_f32.
+// All but spin_ns and sluice_read compute their result in full, whatever the grid (as a grid that covers n would).
+// Scaled time is that of the profile: a host slower than the card's peak stretches a large matmul_f32.
 #pragma once
 
 #include <cstddef>

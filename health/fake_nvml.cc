@@ -1,5 +1,6 @@
 // An NVML for tests that plays what a file says: $SLUICE_FAKE_NVML, else three_cards.toml (series/README.md has the
-// format). $SLUICE_FAKE_NVML_STEP is the number of the sample, or an absolute path of a file with it.
+// format). $SLUICE_FAKE_NVML_STEP is the number of the sample, or an absolute path of a file with it. What it was asked
+// to change about clocks it adds to the file $SLUICE_FAKE_NVML_CLOCKS; without that it refuses.
 #include <toml++/toml.h>
 
 #include <cstdlib>
@@ -101,6 +102,13 @@ Return list(DeviceHandle device, const char* key, unsigned int* count, ProcessIn
   return kSuccess;
 }
 
+Return note_clocks(DeviceHandle device, const std::string& text) {
+  const char* path = std::getenv("SLUICE_FAKE_NVML_CLOCKS");
+  if (path == nullptr) return kNoPermission;
+  std::ofstream(path, std::ios::app) << text << " " << index_of(device) << std::endl;
+  return kSuccess;
+}
+
 }  // namespace
 
 #pragma GCC visibility push(default)
@@ -164,6 +172,10 @@ int nvmlDeviceGetUUID(DeviceHandle device, char* out, unsigned int bytes) {
 int nvmlDeviceGetName(DeviceHandle device, char* out, unsigned int bytes) {
   return text_of(device, "Name", out, bytes);
 }
+int nvmlDeviceSetGpuLockedClocks(DeviceHandle device, unsigned int low, unsigned int high) {
+  return note_clocks(device, "lock " + std::to_string(low) + " " + std::to_string(high));
+}
+int nvmlDeviceResetGpuLockedClocks(DeviceHandle device) { return note_clocks(device, "unlock"); }
 int nvmlDeviceGetPciInfo_v3(DeviceHandle device, PciInfo* out) {
   *out = {};
   return number(device, "PciInfo/bus", &out->bus);

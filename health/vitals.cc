@@ -166,6 +166,24 @@ Status Nvml::clear_ecc(const std::string& uuid) const {
   return code == nvml::kSuccess ? Status() : functions_->failed("its ECC counts", uuid, code);
 }
 
+Status Nvml::lock_clocks(const std::string& uuid, unsigned mhz) const {
+  const Result<DeviceHandle> handle = functions_->find(uuid);
+  if (!handle.ok()) return handle.status();
+  const auto lock = reinterpret_cast<Return (*)(DeviceHandle, unsigned int, unsigned int)>(
+      dlsym(functions_->library, "nvmlDeviceSetGpuLockedClocks"));
+  const Return code = lock == nullptr ? nvml::kFunctionNotFound : lock(*handle, 0, mhz);
+  return code == nvml::kSuccess ? Status() : functions_->failed("its clocks", uuid, code);
+}
+
+Status Nvml::unlock_clocks(const std::string& uuid) const {
+  const Result<DeviceHandle> handle = functions_->find(uuid);
+  if (!handle.ok()) return handle.status();
+  const auto unlock =
+      reinterpret_cast<Return (*)(DeviceHandle)>(dlsym(functions_->library, "nvmlDeviceResetGpuLockedClocks"));
+  const Return code = unlock == nullptr ? nvml::kFunctionNotFound : unlock(*handle);
+  return code == nvml::kSuccess ? Status() : functions_->failed("its clocks", uuid, code);
+}
+
 std::vector<std::string> throttle::reasons(std::uint64_t bits) {
   static constexpr struct {
     std::uint64_t bit;

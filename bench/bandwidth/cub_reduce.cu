@@ -1,16 +1,15 @@
 // CUB's sum of 32-bit integers, timed: the rival of the read that `sluice doctor bandwidth` measures.
 //   cub_reduce BYTES REPEATS      prints {"device": ..., "read": [bytes/s, ...]}
-#include <cub/device/device_reduce.cuh>
-
 #include <cstdio>
 #include <cstdlib>
+#include <cub/device/device_reduce.cuh>
 
-#define CHECK(call)                                                                    \
-  do {                                                                                 \
-    if (cudaError_t error = (call); error != cudaSuccess) {                            \
+#define CHECK(call)                                                                   \
+  do {                                                                                \
+    if (cudaError_t error = (call); error != cudaSuccess) {                           \
       std::fprintf(stderr, "cub_reduce: %s: %s\n", #call, cudaGetErrorString(error)); \
-      return 1;                                                                        \
-    }                                                                                  \
+      return 1;                                                                       \
+    }                                                                                 \
   } while (false)
 
 int main(int argc, char** argv) {

@@ -4,7 +4,7 @@
     measure.py --sluice PROGRAM [--rounds 5] [--repeats 10] [--cub PROGRAM] [--out FILE]
 
 Every round starts each of them once, one after the other, with buffers of the same size; a figure is the median of all
-samples. CUB's program is --cub, else cub_reduce beside this file, else made of cub_reduce.cu by nvcc. A rival that is
+samples. CUB's program is --cub, else bench_cub_reduce beside sluice, else made of cub_reduce.cu by nvcc. A rival that is
 missing here is named and left out. Prints a table; --out gets the samples as JSON. Exit code: 0 when the read reaches
 0.88 of the peak, 1 when it does not or something failed, 2 for bad usage.
 """
@@ -29,10 +29,10 @@ def ask(command):
     return json.loads(done.stdout)
 
 
-def cub_program(given, folder):
+def cub_program(given, sluice, folder):
     if given:
         return given
-    beside = os.path.join(HERE, "cub_reduce")
+    beside = os.path.join(os.path.dirname(os.path.abspath(sluice)), "bench_cub_reduce")
     if os.access(beside, os.X_OK):
         return beside
     nvcc = shutil.which("nvcc") or shutil.which("nvcc", path="/usr/local/cuda/bin")
@@ -64,7 +64,7 @@ def main():
         samples.setdefault((who, what), []).extend(values)
 
     with tempfile.TemporaryDirectory() as folder:
-        cub = cub_program(options.cub, folder)
+        cub = cub_program(options.cub, options.sluice, folder)
         torch = has_torch()
         if cub is None:
             print("bandwidth: no nvcc and no --cub: CUB is left out", file=sys.stderr)

@@ -84,6 +84,10 @@ typedef struct sluice_model_options {
 /* "MAJOR.MINOR.PATCH"; static. */
 SLUICE_API const char* sluice_version(void);
 
+/* The part of its batch that this job should take now: more than 0, at most 1. Less than 1 while a card of the job is
+ * too hot, and only under `sluice run`. To be asked between two steps: it reads a small file. Never fails. */
+SLUICE_API double sluice_batch_hint(void);
+
 /* What the last failed call of this thread said, in UTF-8; "" before the first failure. The text belongs to the
  * library and stays until this thread's next call that fails. Never NULL. */
 SLUICE_API const char* sluice_last_error(void);

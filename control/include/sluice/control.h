@@ -17,6 +17,7 @@
 #include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -42,6 +43,9 @@ inline constexpr char kDaemonLockName[] = "sluiced.lock";
 inline constexpr char kBoardsLockName[] = "boards.lock";
 inline constexpr char kLogName[] = "sluiced.log";
 inline constexpr char kLoadedPrefix[] = "loaded-";  // and a user's number: which shim could be loaded
+
+inline constexpr char kBatchHintPrefix[] = "batch-hint-";  // and a job's id: the part of its batch that it should take
+inline constexpr char kOutOfUsePrefix[] = "out-of-use-";   // and a GPU's UUID: why no job starts there
 
 // ---- locks ----------------------------------------------------------------------------------------------------
 
@@ -78,6 +82,17 @@ class FileLock {
 // Held shared by who maps a board and takes a slot on it, from before ensure_daemon() until the slot is taken: as
 // long as anybody holds it no daemon removes boards or exits for idleness. Waits at most two seconds.
 Result<FileLock> hold_boards(const std::string& runtime_dir);
+
+// ---- notices --------------------------------------------------------------------------------------------------
+
+// One line that the daemon leaves in the runtime directory for others, in a file of its own that is always whole.
+// Errors: kPermissionDenied, kInternal.
+Status write_notice(const std::string& runtime_dir, const std::string& name, const std::string& text);
+// The line; nothing where there is none, or where it is not by the directory's owner or root.
+std::optional<std::string> read_notice(const std::string& runtime_dir, const std::string& name);
+void remove_notice(const std::string& runtime_dir, const std::string& name);
+// Names that begin with `prefix`.
+std::vector<std::string> notices(const std::string& runtime_dir, const std::string& prefix);
 
 // ---- client ---------------------------------------------------------------------------------------------------
 

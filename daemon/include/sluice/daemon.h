@@ -19,6 +19,7 @@ struct Options {
   std::optional<std::uint64_t> idle_exit_ns = 5 * kNanosPerSecond;
   std::optional<std::uint64_t> quantum_ns;  // for every board, if given
   std::optional<std::uint64_t> linger_ns;   // likewise
+  bool allow_clock_control = false;         // the guard may lock the cards' clocks when they are too hot
   std::string fallback_nvml;                // used when there is no NVML and a board is simulated; may be ""
 };
 

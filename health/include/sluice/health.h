@@ -150,6 +150,11 @@ class Nvml {
   // without ECC; kUnavailable for a lost one; kInternal.
   Status clear_ecc(const std::string& uuid) const;
 
+  // Keeps the SM clock at `mhz` or below until unlock_clocks() or a reset of the driver; the driver lets it stand when
+  // this process ends. Errors: kNotFound; kPermissionDenied for all but root; kUnimplemented; kUnavailable; kInternal.
+  Status lock_clocks(const std::string& uuid, unsigned mhz) const;
+  Status unlock_clocks(const std::string& uuid) const;
+
   // Errors: kNotFound; kUnimplemented where unsupported.
   Result<Topology> topology(const std::string& uuid, const std::string& other_uuid) const;
 
