@@ -24,8 +24,8 @@ constexpr std::uint64_t kHelloNs = 500 * kNanosPerMilli;
 
 // What belongs to one job or one program must not live on in a daemon that serves all of them.
 bool belongs_to_a_job(std::string_view variable) {
-  for (const char* name : {"SLUICE_BOARDS=", "SLUICE_JOB=", "SLUICE_BATCH_HINT_FILE=", "SLUICE_LATENCY_FILE=", "SLUICE_RUNTIME_DIR=",
-                           "LD_PRELOAD=", "CUDA_MPS_PIPE_DIRECTORY="}) {
+  for (const char* name : {"SLUICE_BOARDS=", "SLUICE_JOB=", "SLUICE_BATCH_HINT_FILE=", "SLUICE_LATENCY_FILE=",
+                           "SLUICE_RUNTIME_DIR=", "LD_PRELOAD=", "CUDA_MPS_PIPE_DIRECTORY="}) {
     if (variable.starts_with(name)) return true;
   }
   return false;
