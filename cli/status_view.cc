@@ -13,14 +13,14 @@
 #include "sluice/base/units.h"
 #include "sluice/board.h"
 #include "sluice/control.h"
+#include "status_text.h"
 #include "summary.h"
 
 namespace sluice::cli {
 namespace {
 
 using nlohmann::json;
-
-constexpr char kUnknown[] = "-";
+using namespace shown;
 
 bool any_live_job(const std::string& runtime_dir) {
   const Boards boards = Boards::open_all(runtime_dir);
@@ -28,48 +28,6 @@ bool any_live_job(const std::string& runtime_dir) {
     if (!live_jobs(*board).empty()) return true;
   }
   return false;
-}
-
-const json& at(const json& object, const char* key) {
-  static const json null;
-  if (!object.is_object()) return null;
-  const auto found = object.find(key);
-  return found == object.end() ? null : *found;
-}
-
-const json& list_at(const json& object, const char* key) {
-  static const json empty = json::array();
-  const json& list = at(object, key);
-  return list.is_array() ? list : empty;
-}
-
-std::string text(const json& value) { return value.is_string() ? value.get<std::string>() : kUnknown; }
-
-std::string whole(const json& value) { return value.is_number_integer() ? value.dump() : kUnknown; }
-
-std::string count(const json& value) {
-  return value.is_number_unsigned() ? grouped(value.get<std::uint64_t>()) : kUnknown;
-}
-
-std::string bytes(const json& value) {
-  return value.is_number_unsigned() ? format_bytes(value.get<std::uint64_t>()) : kUnknown;
-}
-
-std::string duration(const json& micros) {
-  return micros.is_number_unsigned() ? format_duration_ns(micros.get<std::uint64_t>() * kNanosPerMicro) : kUnknown;
-}
-
-std::string percent(const json& ratio) {
-  return ratio.is_number() ? fmt::format("{:.0f} %", ratio.get<double>() * 100) : kUnknown;
-}
-
-std::string state(const json& job) {
-  std::string result = text(at(job, "state"));
-  const json& holders = list_at(job, "held_by");
-  if (result != "held" || holders.empty()) return result;
-  result += " by";
-  for (const json& holder : holders) result += " " + whole(holder);
-  return result;
 }
 
 // Of the limit, where there is one.
@@ -84,30 +42,6 @@ std::string note(const json& job) {
   std::string result = at(job, "mps") == true ? "MPS" : "";
   if (bypass.is_string()) result += (result.empty() ? "" : "; ") + ("not gated: " + bypass.get<std::string>());
   return result;
-}
-
-std::string gpus(const json& status, const json& job) {
-  std::string result;
-  for (const json& uuid : list_at(job, "devices")) {
-    std::string name = text(uuid);
-    for (const json& device : list_at(status, "devices")) {
-      if (at(device, "uuid") == uuid && at(device, "index").is_number_integer()) name = at(device, "index").dump();
-    }
-    result += (result.empty() ? "" : ",") + name;
-  }
-  return result.empty() ? kUnknown : result;
-}
-
-// What else there is to say of a card.
-std::string remarks(const json& device) {
-  std::vector<std::string> all;
-  if (at(device, "lost") == true) all.emplace_back("does not answer");
-  std::string reasons;
-  for (const json& reason : list_at(device, "throttle"))
-    reasons += (reasons.empty() ? "throttled: " : ", ") + text(reason);
-  if (!reasons.empty()) all.push_back(reasons);
-  if (at(device, "simulated") == true) all.emplace_back("simulated");
-  return fmt::format("{}", fmt::join(all, "; "));
 }
 
 // The growth of a counter; nothing where it is unknown or went backwards (a job of the same id, restarted).
