@@ -23,6 +23,7 @@
 #include "sluice/base/sharing.h"
 #include "sluice/base/user.h"
 #include "sluice/control.h"
+#include "web.h"
 
 namespace sluice::daemon {
 namespace {
@@ -57,6 +58,13 @@ class Daemon {
         [this](const Json& request, uid_t user, auto reply) { handle(request, user, std::move(reply)); });
     if (!server.ok()) return server.status();
     server_ = std::move(*server);
+    if (!options_.metrics.empty()) {
+      auto web = Web::listen(io_, options_.metrics, options_.metrics_allow_remote,
+                             [this](std::function<void(Json)> use) { status(std::move(use)); });
+      if (!web.ok()) return web.status();
+      web_ = std::move(*web);
+      spdlog::info("metrics are at {}metrics", web_->url());
+    }
     signals_.async_wait([this](Error error, int) {
       if (!error) leave();
     });
@@ -71,7 +79,7 @@ class Daemon {
   void handle(const Json& request, uid_t user, control::Server::Reply reply) {
     last_request_ns_ = now_ns();
     const std::string& op = request["op"].get_ref<const std::string&>();
-    if (op == "hello") return reply({{"version", SLUICE_VERSION}, {"pid", getpid()}});
+    if (op == "hello") return reply({{"version", SLUICE_VERSION}, {"pid", getpid()}, {"metrics", metrics_url()}});
     if (op == "status") return status(std::move(reply));
     if (op == "set_priority") return reply(set_priority(request, user));
     if (op == "shutdown") {
@@ -86,6 +94,8 @@ class Daemon {
     reply(control::error_reply(Status::error(
         Code::kUnimplemented, "this daemon (version %s) knows no operation '%.60s'", SLUICE_VERSION, op.c_str())));
   }
+
+  Json metrics_url() const { return web_ != nullptr ? Json(web_->url()) : Json(); }
 
   void status(control::Server::Reply reply) {
     scheduler_.rescan();
@@ -203,6 +213,7 @@ class Daemon {
     signals_.cancel();
     scheduler_.stop();
     server_.reset();
+    web_.reset();
     if (boards_lock_.held()) {
       scheduler_.rescan();
       scheduler_.remove_unused_boards();
@@ -232,6 +243,7 @@ class Daemon {
   asio::signal_set signals_;
   asio::steady_timer idle_check_;
   std::unique_ptr<control::Server> server_;
+  std::unique_ptr<Web> web_;
   Scheduler scheduler_;
   bool watching_ = false;
   Messages messages_;  // the sampler's thread has it
@@ -259,6 +271,10 @@ Status run(const Options& options) {
   auto lock = become_the_one(options.runtime_dir);
   if (!lock.ok()) return lock.status();
   if (!lock->held()) {
+    if (!options.metrics.empty()) {
+      return Status::error(Code::kAlreadyExists, "a daemon serves %.120s already, without these metrics: end it first",
+                           options.runtime_dir.c_str());
+    }
     spdlog::info("another daemon serves {}", options.runtime_dir);
     return {};
   }

@@ -18,8 +18,8 @@ namespace sluice::daemon {
 namespace {
 
 struct Arguments {
-  bool foreground = false, allow_clock_control = false;
-  std::string idle_exit, quantum, linger, group, runtime_dir;
+  bool foreground = false, allow_clock_control = false, metrics_allow_remote = false;
+  std::string idle_exit, quantum, linger, group, runtime_dir, metrics;
 };
 
 void start_logging() {
@@ -68,6 +68,11 @@ Status fill(const Arguments& arguments, Options& options) {
   } else if (Status status = parse(arguments.linger, "--linger", options.linger_ns); !status.ok()) {
     return status;
   }
+  options.metrics = arguments.metrics;
+  options.metrics_allow_remote = arguments.metrics_allow_remote;
+  if (Status status = check_metrics(options); !status.ok()) return status;
+  // Who asks now and then must find it.
+  if (!options.metrics.empty() && arguments.idle_exit.empty()) options.idle_exit_ns.reset();
   options.allow_clock_control = arguments.allow_clock_control;
   const std::string program = own_path();
   options.fallback_nvml = program.substr(0, program.rfind('/')) + "/../lib/sluice/emulator/libnvidia-ml.so.1";
@@ -88,7 +93,22 @@ Status start_in_background(const Arguments& arguments, const Options& options) {
   pass_on("--linger", arguments.linger);
   pass_on("--group", arguments.group);
   if (arguments.allow_clock_control) start.args.emplace_back("--allow-clock-control");
-  return control::ensure_daemon(start).status();
+  pass_on("--metrics", arguments.metrics);
+  if (arguments.metrics_allow_remote) start.args.emplace_back("--metrics-allow-remote");
+  const Result<control::Json> old = control::request(options.runtime_dir, {{"op", "hello"}});
+  const pid_t before = old.ok() ? old->value("pid", 0) : 0;
+  const Result<control::Json> hello = control::ensure_daemon(start);
+  if (!hello.ok() || arguments.metrics.empty()) return hello.status();
+  const control::Json url = hello->value("metrics", control::Json());
+  const bool is_new = hello->value("pid", 0) != before;
+  if (!url.is_string() ||
+      (!is_new && arguments.metrics != kDefaultMetrics && url != "http://" + arguments.metrics + "/")) {
+    return Status::error(Code::kAlreadyExists, "a daemon serves %.120s already, without these metrics: end it first",
+                         options.runtime_dir.c_str());
+  }
+  std::printf("metrics are at %smetrics, charts at %s\n", url.get<std::string>().c_str(),
+              url.get<std::string>().c_str());
+  return {};
 }
 
 int main(int argc, char** argv) {
@@ -107,6 +127,15 @@ int main(int argc, char** argv) {
                  "serve the jobs of all members of this group (a name or number), until it is told to leave");
   app.add_flag("--allow-clock-control", arguments.allow_clock_control,
                "lock a card's clocks while it is too hot; they are set free again, whatever becomes of this process");
+  app.add_option(
+         "--metrics", arguments.metrics,
+         fmt::format("serve metrics for Prometheus and a page with charts ({}); then it does not leave when idle",
+                     kDefaultMetrics))
+      ->option_text("[ADDR:PORT]")
+      ->expected(0, 1)
+      ->default_str(kDefaultMetrics);
+  app.add_flag("--metrics-allow-remote", arguments.metrics_allow_remote,
+               "let --metrics listen where others than this machine reach it: they see jobs and users");
   app.add_option("--runtime-dir", arguments.runtime_dir,
                  fmt::format("where boards and socket are (default: SLUICE_RUNTIME_DIR, or /dev/shm/sluice-<uid>; with "
                              "--group {})",
