@@ -98,7 +98,7 @@ class Metrics(CliTest):
         for part in ("GPU 0 NVIDIA GeForce RTX 2060", "simulated", "&lt;i&gt;name&lt;/i&gt;", "Jobs: 1"):
             self.assertIn(part, done.stdout)
         self.assertRegex(done.stdout, r'<path d="M\d+ [\d.]+L')  # some samples, joined
-        self.assertNotIn("does not answer", done.stdout)
+        self.assertIn('<div id="state" role="status" class="soft"></div>', done.stdout)
         self.assertNotRegex(done.stdout, r'(src|href)="(https?:)?//')
 
 
