@@ -3,10 +3,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include <filesystem>
+#include <fstream>
 #include <stdexcept>
 #include <string>
+#include <utility>
 
 #include "sluice.h"
 #include "sluice/driver.h"
@@ -116,6 +119,25 @@ TEST_F(CPoolTest, PyTorchsFunctionsMakeOnePoolForADevice) {
   sluice_torch_free(nullptr, 0, 0, nullptr);
   ASSERT_EQ(sluice_torch_get_stats(0, &stats), SLUICE_OK);
   EXPECT_EQ(stats.allocations, stats.frees);
+}
+
+TEST(BatchHint, IsWhatTheFileSaysAndElseAll) {
+  const std::string path = testing::TempDir() + "batch-hint-" + std::to_string(getpid());
+  unsetenv("SLUICE_BATCH_HINT_FILE");
+  EXPECT_EQ(sluice_batch_hint(), 1);
+  setenv("SLUICE_BATCH_HINT_FILE", path.c_str(), 1);
+  EXPECT_EQ(sluice_batch_hint(), 1) << "there is no file while the card is well";
+  for (const auto& [text, ratio] : {std::pair<const char*, double>{"0.25\n", 0.25},
+                                    {"1.00\n", 1},
+                                    {"0.00\n", 1},
+                                    {"", 1},
+                                    {"nan\n", 1},
+                                    {"-1\n", 1},
+                                    {"seven\n", 1}}) {
+    std::ofstream(path) << text;
+    EXPECT_EQ(sluice_batch_hint(), ratio) << text;
+  }
+  std::filesystem::remove(path);
 }
 
 }  // namespace
