@@ -9,6 +9,7 @@
 #include <cstdlib>
 
 #include "sluice/base/clock.h"
+#include "terminfo.h"
 
 namespace sluice::cli {
 namespace {
@@ -57,13 +58,11 @@ Result<std::unique_ptr<TopTerminal>> TopTerminal::open() {
   if (isatty(STDOUT_FILENO) != 1) return Status::error(Code::kUnavailable, "standard output is no terminal");
   if (isatty(STDIN_FILENO) != 1) return Status::error(Code::kUnavailable, "standard input is no terminal");
   std::setlocale(LC_ALL, "");
-  const char* name = std::getenv("TERM");
+  // Asked first: ncurses gives back nothing of what it has begun on a terminal that it then refuses.
+  if (Status status = check_terminal(); !status.ok()) return status;
   SCREEN* screen = newterm(nullptr, stdout, stdin);
-  if (screen == nullptr)
-    return Status::error(Code::kUnavailable, "the terminal '%.40s' is not known here", name == nullptr ? "" : name);
+  if (screen == nullptr) return Status::error(Code::kUnavailable, "ncurses refuses the terminal");
   std::unique_ptr<TopTerminal> terminal(new TopTerminal(screen));
-  if (tigetstr("cup") == nullptr || tigetstr("cup") == reinterpret_cast<char*>(-1))
-    return Status::error(Code::kUnavailable, "the terminal '%.40s' has no cursor to move", name == nullptr ? "" : name);
   struct sigaction action {};
   action.sa_handler = on_signal;
   for (const int number : {SIGINT, SIGTERM, SIGHUP}) sigaction(number, &action, nullptr);
