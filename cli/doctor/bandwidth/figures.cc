@@ -15,7 +15,7 @@ namespace {
 using nlohmann::json;
 
 constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
-constexpr std::uint64_t kRounded = kMiB;   // a multiple of every kernel's tile
+constexpr std::uint64_t kRounded = kMiB;    // a multiple of every kernel's tile
 constexpr std::uint64_t kWantedOfL2 = 128;  // what L2 holds of it is then less than 1 %
 constexpr std::uint64_t kLeastOfL2 = 8;
 constexpr std::uint64_t kWanted = 1024 * kMiB;  // so that a launch is long beside its beginning and end
