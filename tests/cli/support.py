@@ -3,6 +3,7 @@ import json
 import os
 import pathlib
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -70,9 +71,17 @@ class CliTest(unittest.TestCase):
                                    stdin=subprocess.PIPE, text=True, **kwargs)
 
         def end():
+            # A `sluice run` that is killed cannot end its command.
+            children = pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children")
+            commands = children.read_text(encoding="ascii").split() if process.poll() is None else []
             if process.poll() is None:
                 process.kill()
             process.wait()
+            for command in commands:
+                try:
+                    os.kill(int(command), signal.SIGKILL)
+                except ProcessLookupError:
+                    pass
             for stream in (process.stdin, process.stdout, process.stderr):
                 stream.close()
         self.addCleanup(end)
