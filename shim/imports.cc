@@ -59,7 +59,8 @@ Tables tables_of(const link_map* map) {
   return tables;
 }
 
-// Where the library's table of imports lies that is read-only once it is loaded: it is made so again.
+// The whole pages of the library that the loader has made read-only. Of the last one, where pages are larger than the
+// linker thought, it leaves the rest writable, as there are variables behind.
 struct ReadOnly {
   std::uintptr_t base = 0, begin = 0, end = 0;
 };
@@ -67,11 +68,13 @@ struct ReadOnly {
 int find_read_only(dl_phdr_info* info, std::size_t, void* data) {
   auto* found = static_cast<ReadOnly*>(data);
   if (info->dlpi_addr != found->base) return 0;
+  const std::uintptr_t mask = ~(static_cast<std::uintptr_t>(sysconf(_SC_PAGESIZE)) - 1);
   for (int i = 0; i < info->dlpi_phnum; ++i) {
     const ElfW(Phdr)& header = info->dlpi_phdr[i];
     if (header.p_type != PT_GNU_RELRO) continue;
-    found->begin = found->base + header.p_vaddr;
-    found->end = found->begin + header.p_memsz;
+    const std::uintptr_t begin = found->base + header.p_vaddr;
+    found->begin = begin & mask;
+    found->end = (begin + header.p_memsz) & mask;
   }
   return 1;
 }
@@ -97,7 +100,7 @@ bool replace_import(void* library, const char* symbol, void* replacement) {
   if (tables.symbols == nullptr || tables.strings == nullptr) return false;
   ReadOnly read_only;
   read_only.base = map->l_addr;
-  dl_iterate_phdr(find_read_only, &read_only);
+  if (dl_iterate_phdr(find_read_only, &read_only) == 0) return false;
   bool replaced = false;
   const auto search = [&](const ElfW(Rela) * first, std::size_t bytes) {
     for (const ElfW(Rela)* entry = first; bytes >= sizeof *entry; ++entry, bytes -= sizeof *entry) {
