@@ -57,9 +57,13 @@ void for_each(Table& table, F visit) {
   }
 }
 
+bool is_of(const Subdevice& subdevice, const Group& group) {
+  return subdevice.client == group.client && subdevice.parent == group.parent;
+}
+
 // Returns whether it changed.
 bool let_run(Group& group, bool on) {
-  if (group.is_off != on || !group.is_whole || group.channel_count == 0) return false;
+  if (group.is_off != on || group.channel_count == 0 || (!on && !group.is_whole)) return false;
   rm::DisableChannels call{};
   call.disable = !on;
   call.count = group.channel_count;
@@ -69,8 +73,12 @@ bool let_run(Group& group, bool on) {
   }
   bool done = false;
   for_each(subdevices, [&](const Subdevice& subdevice) {
-    if (done || subdevice.client != group.client || subdevice.parent != group.parent) return;
+    if (done || !is_of(subdevice, group)) return;
     done = control(subdevice, rm::kFifoDisableChannels, &call, sizeof call);
+    if (done || on) return;
+    call.disable = 0;  // it may have disabled some before it failed
+    control(subdevice, rm::kFifoDisableChannels, &call, sizeof call);
+    call.disable = 1;
   });
   if (done) group.is_off = !on;
   return done;
@@ -127,7 +135,11 @@ void freeing(const rm::Free& call) {
     }
   });
   for_each(subdevices, [&](Subdevice& subdevice) {
-    if (takes(subdevice)) subdevice.object = 0;
+    if (!takes(subdevice)) return;
+    for_each(groups, [&](Group& group) {
+      if (is_of(subdevice, group)) let_run(group, true);  // nothing else may be left to do it by
+    });
+    subdevice.object = 0;
   });
 }
 

@@ -23,6 +23,8 @@ struct Module {
   std::map<rm::Handle, bool> enabled;          // channels
   std::vector<rm::Handle> freed_while_disabled;
   bool refuses = false;
+  bool stops_midway = false;  // refuses to disable when it has disabled one
+  int stops = 0;
   bool says_enabled = false;
 
   std::uint32_t control(rm::Control& call) {
@@ -37,6 +39,10 @@ struct Module {
       for (std::uint32_t i = 0; i < disable.count; ++i) {
         if (enabled.count(disable.channels[i]) == 0) return 0x57;  // NV_ERR_OBJECT_NOT_FOUND
         enabled[disable.channels[i]] = disable.disable == 0;
+        if (stops_midway && disable.disable != 0) {
+          ++stops;
+          return 0x1b;
+        }
       }
       if (says_enabled && disable.disable == 0) std::fprintf(stderr, "enabled again\n");
     }
@@ -67,13 +73,17 @@ struct Module {
     std::lock_guard guard(mutex);
     return slices[group];
   }
+  int times_stopped() {
+    std::lock_guard guard(mutex);
+    return stops;
+  }
   bool runs(rm::Handle channel) {
     std::lock_guard guard(mutex);
     return enabled[channel];
   }
-  void set_refuses(bool value) {
+  void set(bool Module::*flag, bool value) {
     std::lock_guard guard(mutex);
-    refuses = value;
+    this->*flag = value;
   }
 };
 Module& module = *new Module;  // used while the process exits
@@ -208,13 +218,38 @@ TEST_F(PreemptTest, WhatIsOffComesBackBeforeItIsFreed) {
 }
 
 TEST_F(PreemptTest, WhereTheModuleRefusesThereAreStillGates) {
-  module.set_refuses(true);
+  module.set(&Module::refuses, true);
   make_context();
   const std::uint64_t before = self().counters.preempted.load();
   EXPECT_TRUE(held_until([&] { return self().watched.load() != 0 && self().gate.load() != 0; }));
   EXPECT_TRUE(module.runs(kCompute + 1));
   EXPECT_EQ(self().counters.preempted.load(), before);
-  module.set_refuses(false);
+  module.set(&Module::refuses, false);
+}
+
+TEST_F(PreemptTest, WhatWasDisabledBeforeARefusalRunsAgain) {
+  module.set(&Module::stops_midway, true);
+  make_context();
+  EXPECT_TRUE(held_until([] { return module.times_stopped() > 0; }));
+  release();
+  EXPECT_TRUE(comes_back());
+  module.set(&Module::stops_midway, false);
+}
+
+TEST_F(PreemptTest, AGroupThatGetsTooManyChannelsWhileItIsOffComesBack) {
+  make_context();
+  hold();
+  for (rm::Handle i = 4; i <= rm::kMostChannels + 1; ++i) allocate(kCompute, 0x1000 + i, 0xc86f);
+  release();
+  EXPECT_TRUE(comes_back());
+}
+
+TEST_F(PreemptTest, AGroupWhoseSubdeviceGoesWhileItIsOffComesBack) {
+  make_context();
+  hold();
+  free_object(kSubdevice, kDevice);
+  release();
+  EXPECT_TRUE(comes_back());
 }
 
 using PreemptDeathTest = PreemptTest;
