@@ -1,6 +1,7 @@
 #include "channel_groups.h"
 
 #include <errno.h>
+#include <time.h>
 
 #include "imports.h"
 #include "lock.h"
@@ -197,7 +198,7 @@ int count(bool* one_device) {
 
 void set_time_slice(std::uint64_t us) {
   Guard guard(lock);
-  if (us == wanted_slice_us) return;
+  if (closed || us == wanted_slice_us) return;  // closed: frees are not followed, so handles may be others' by now
   wanted_slice_us = us;
   for_each(groups, apply_slice);
 }
@@ -217,9 +218,16 @@ int put_on() {
 }
 
 void close() {
-  Guard guard(lock);
-  for_each(groups, [](Group& group) { let_run(group, true); });
+  constexpr int kTries = 1000;
+  const timespec pause{0, 1'000'000};
+  bool locked = lock.try_lock();
+  for (int i = 0; i < kTries && !locked; ++i) {
+    nanosleep(&pause, nullptr);
+    locked = lock.try_lock();
+  }
+  if (locked) for_each(groups, [](Group& group) { let_run(group, true); });
   stop_following();
+  if (locked) lock.unlock();
 }
 
 void stop_following() { __atomic_store_n(&closed, true, __ATOMIC_RELAXED); }

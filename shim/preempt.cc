@@ -41,6 +41,7 @@ void* preemption(void*) {
     if (!go) channel_groups::put_on();
     board::await_change(self, changes, go ? kOffTickNs : kTickNs);
   }
+  channel_groups::put_on();  // where the end of the process did not wait for what this thread was at
   return nullptr;
 }
 

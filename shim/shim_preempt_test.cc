@@ -25,6 +25,7 @@ struct Module {
   bool refuses = false;
   bool stops_midway = false;  // refuses to disable when it has disabled one
   int stops = 0;
+  std::atomic<bool> hangs{false}, is_hanging{false};
   bool says_enabled = false;
 
   std::uint32_t control(rm::Control& call) {
@@ -50,6 +51,10 @@ struct Module {
   }
 
   int call(unsigned number, unsigned bytes, void* argument) {
+    if (hangs.load() && number == rm::kControl) {
+      is_hanging.store(true);
+      while (true) pause();
+    }
     std::lock_guard guard(mutex);
     if (number == rm::kControl) {
       auto& control_call = *static_cast<rm::Control*>(argument);
@@ -264,6 +269,18 @@ TEST_F(PreemptDeathTest, AProcessThatExitsWhileItIsOffEndsOnTheGpu) {
         std::exit(0);
       },
       testing::ExitedWithCode(0), "enabled again");
+}
+
+TEST_F(PreemptDeathTest, AProcessEndsThoughACallToTheModuleDoesNot) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(
+      {
+        make_context();
+        module.hangs.store(true);
+        held_until([] { return module.is_hanging.load(); });
+        std::exit(0);
+      },
+      testing::ExitedWithCode(0), "");
 }
 
 }  // namespace
