@@ -19,6 +19,7 @@ struct Sample {
   Session* session;
   bool has_gates;       // inside of what it times
   std::uint64_t holds;  // of this process's when it began
+  std::uint64_t preempted;
 };
 
 namespace {
@@ -92,6 +93,7 @@ Sample* begin_sample(Session* session, StreamState* stream, Cost* cost, bool has
   found->session = session;
   found->has_gates = has_gates;
   found->holds = session->self->counters.holds.load();
+  found->preempted = session->self->counters.preempted.load();
   if (real.event_record(found->start, stream->handle) != CUDA_SUCCESS) {
     found->state.store(Sample::kIdle, std::memory_order_release);
     return nullptr;
@@ -111,6 +113,9 @@ bool was_held(const Sample& sample) {
   const board::Client& self = *sample.session->self;
   return sample.has_gates && (self.gate.load() != 0 || self.counters.holds.load() != sample.holds);
 }
+
+// Whether the process may have been off the GPU in its midst. That does not make it worthless: it is too long at worst.
+bool was_off(const Sample& sample) { return sample.session->self->counters.preempted.load() != sample.preempted; }
 
 }  // namespace
 
@@ -132,7 +137,7 @@ void collect_samples() {
         const std::int64_t launches = static_cast<std::int64_t>(cost.launches.load(std::memory_order_relaxed));
         sample.session->self->counters.gpu_ns.fetch_add(static_cast<std::uint64_t>(error * launches),
                                                         std::memory_order_relaxed);
-      } else {
+      } else if (ns < old || !was_off(sample)) {
         // A sample can only be too long (a time slice or a late launch in between), so shorter ones count at once.
         cost.estimate.store(ns < old ? ns : old + (ns - old) / 8, std::memory_order_relaxed);
       }

@@ -78,6 +78,27 @@ TEST_F(ShimTest, KernelsLongerThanTheQuantumAreCountedByName) {
   EXPECT_GT(self().long_kernels[0].launches.load(), 0u);
 }
 
+TEST_F(ShimTest, TimeOffTheGpuIsNotTakenForTheKernels) {
+  constexpr std::uint64_t kShort = 100'000, kLong = 5'000'000;
+  constexpr unsigned kBlocks = 97;  // a kernel of this test's own
+  board::Counters& counters = self().counters;
+  const auto launch = [&](std::uint64_t ns, bool is_off) {
+    const std::uint64_t before = counters.gpu_ns.load();
+    spin(stream(), ns, kBlocks);
+    const std::uint64_t cost = counters.gpu_ns.load() - before;
+    if (is_off) counters.preempted.fetch_add(1);
+    EXPECT_EQ(shim().synchronize(stream()), CUDA_SUCCESS);
+    return cost;
+  };
+  ASSERT_TRUE(eventually([&] {
+    const std::uint64_t cost = launch(kShort, false);
+    return cost >= kShort && cost < kLong / 16;
+  }));
+  for (int i = 0; i < 64; ++i) launch(kLong, true);
+  EXPECT_LT(launch(kShort, false), kLong / 16);
+  EXPECT_TRUE(eventually([&] { return launch(kLong, false) > kLong / 16; })) << "but a longer kernel is";
+}
+
 // ---- what a closed gate holds
 
 struct Way {
