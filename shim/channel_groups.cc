@@ -33,6 +33,8 @@ std::uint64_t wanted_slice_us = 0;
 bool closed = false;  // atomic
 Mutex lock;           // the others
 
+bool is_closed() { return __atomic_load_n(&closed, __ATOMIC_RELAXED); }
+
 // Returns whether the kernel module did it.
 template <class Object>
 bool control(const Object& of, std::uint32_t command, void* parameters, std::uint32_t bytes) {
@@ -156,8 +158,7 @@ void slice_set(const rm::Control& call) {
 
 // What the driver's library calls for ioctl. The third argument is a pointer in every call of its.
 int followed_ioctl(int fd, unsigned long request, void* argument) {
-  if (_IOC_TYPE(request) != rm::kMagic || argument == nullptr || __atomic_load_n(&closed, __ATOMIC_RELAXED))
-    return ioctl(fd, request, argument);
+  if (_IOC_TYPE(request) != rm::kMagic || argument == nullptr || is_closed()) return ioctl(fd, request, argument);
   const unsigned number = _IOC_NR(request), bytes = _IOC_SIZE(request);
   if (number == rm::kFree && bytes == sizeof(rm::Free)) freeing(*static_cast<rm::Free*>(argument));
   const int result = ioctl(fd, request, argument);
@@ -198,7 +199,8 @@ int count(bool* one_device) {
 
 void set_time_slice(std::uint64_t us) {
   Guard guard(lock);
-  if (closed || us == wanted_slice_us) return;  // closed: frees are not followed, so handles may be others' by now
+  // Once closed, frees are not followed: handles may be others' by now.
+  if (is_closed() || us == wanted_slice_us) return;
   wanted_slice_us = us;
   for_each(groups, apply_slice);
 }
@@ -206,7 +208,7 @@ void set_time_slice(std::uint64_t us) {
 int take_off() {
   Guard guard(lock);
   int changed = 0;
-  if (!closed) for_each(groups, [&](Group& group) { changed += let_run(group, false); });
+  if (!is_closed()) for_each(groups, [&](Group& group) { changed += let_run(group, false); });
   return changed;
 }
 
