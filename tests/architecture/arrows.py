@@ -25,6 +25,7 @@ ARROWS = {
     "mps": ("control",),  # NVIDIA's Multi-Process Service: found, started, ended
     "health": ("base",),  # NVML, opened at run time; the guard
     "memory": ("driver",),  # the fixed pool
+    "graph": ("memory",),  # declared reads and writes -> one CUDA graph
     "engine": ("base",),  # ONNX models: import, passes, programs for devices
     "daemon": ("board", "policy", "health", "control", "mps"),  # owns what is slow
     "capi": ("engine", "memory"),  # libsluice.so, the engine and the pool for C
