@@ -19,7 +19,7 @@ if(NOT SLUICE_CUDA_INCLUDE)
   message(FATAL_ERROR "No cuda.h of CUDA 13.0 or newer. Run scripts/bootstrap, which fetches it, or set SLUICE_CUDA_INCLUDE.")
 endif()
 add_library(sluice_cuda_headers INTERFACE)
-target_include_directories(sluice_cuda_headers SYSTEM INTERFACE "${SLUICE_CUDA_INCLUDE}")
+target_include_directories(sluice_cuda_headers SYSTEM INTERFACE "$<BUILD_INTERFACE:${SLUICE_CUDA_INCLUDE}>")
 
 # Flags that every target of ours is compiled with; third-party targets are not.
 add_library(sluice_flags INTERFACE)

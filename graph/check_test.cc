@@ -84,7 +84,7 @@ TEST_P(PlantedTest, IsFoundAndNamed) {
   EXPECT_EQ(found.stage, "culprit");
   EXPECT_EQ(found.buffer, buffer);
   EXPECT_EQ(found.is_write, is_write);
-  EXPECT_EQ(found.offset, offset);
+  EXPECT_EQ(found.offset / 4 * 4, offset);  // the first byte of a float may be the same by chance
   EXPECT_EQ(found.other, other) << found.to_text();
   EXPECT_EQ(read(x, kFloats), ones);  // it ran on copies
 }

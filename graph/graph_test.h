@@ -52,9 +52,9 @@ class GraphTest : public ::testing::Test {
 
   template <class F>
   F call(const char* name) {
-    F function = driver::symbol<F>(library_, name);
-    EXPECT_NE(function, nullptr) << name;
-    return function;
+    F found = driver::symbol<F>(library_, name);
+    EXPECT_NE(found, nullptr) << name;
+    return found;
   }
   CUstream make_stream() {
     CUstream out = nullptr;

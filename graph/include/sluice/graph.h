@@ -130,7 +130,8 @@ struct Finding {
   std::string other;  // "" when every other user of the bytes is ordered before or after the stage
   std::string buffer;
   bool is_write = false;
-  std::int64_t offset = 0;  // of the first such byte; below 0 or behind the end where it lies outside the buffer
+  std::int64_t offset =
+      0;  // of the first byte that differed; below 0 or behind the end where it lies outside the buffer
   std::string to_text() const;
 };
 
