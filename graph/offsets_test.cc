@@ -64,7 +64,6 @@ TEST(Offsets, RandomDagsTakeLittleMoreThanTheLowerBound) {
     EXPECT_LE(placement.lower_bound, bound);
     EXPECT_GE(placement.peak, bound);
     EXPECT_LE(static_cast<double>(placement.peak), 1.15 * static_cast<double>(bound)) << "seed " << seed;
-    std::printf("seed %u: %.3f\n", seed, static_cast<double>(placement.peak) / static_cast<double>(bound));
     for (std::uint32_t a = 0; a < dag.sizes.size(); ++a) {
       EXPECT_LE(placement.offsets[a] + dag.sizes[a], placement.peak);
       for (const std::uint32_t b : dag.conflicts[a]) {

@@ -8,15 +8,13 @@
 int main() {
   auto library = sluice::driver::open_process_library();
   if (!library.ok()) return std::puts(library.status().message()), 1;
-  const auto call = [&](const char* name, auto* type) {
-    return sluice::driver::symbol<decltype(type)>(*library, name);
-  };
+#define CALL(function, name) sluice::driver::symbol<decltype(&function)>(*library, name)
   CUcontext context = nullptr;
   CUdeviceptr memory = 0;
-  if (call("cuInit", &::cuInit)(0) != CUDA_SUCCESS ||
-      call("cuDevicePrimaryCtxRetain", &cuDevicePrimaryCtxRetain)(&context, 0) != CUDA_SUCCESS ||
-      call("cuCtxSetCurrent", &cuCtxSetCurrent)(context) != CUDA_SUCCESS ||
-      call("cuMemAlloc_v2", &cuMemAlloc)(&memory, 4096) != CUDA_SUCCESS)
+  if (CALL(::cuInit, "cuInit")(0) != CUDA_SUCCESS ||
+      CALL(cuDevicePrimaryCtxRetain, "cuDevicePrimaryCtxRetain")(&context, 0) != CUDA_SUCCESS ||
+      CALL(cuCtxSetCurrent, "cuCtxSetCurrent")(context) != CUDA_SUCCESS ||
+      CALL(cuMemAlloc, "cuMemAlloc_v2")(&memory, 4096) != CUDA_SUCCESS)
     return std::puts("no device"), 1;
   auto pipeline = sluice::graph::Pipeline::create();
   if (!pipeline.ok()) return std::puts(pipeline.status().message()), 1;
@@ -27,6 +25,6 @@ int main() {
   p.add_copy("copy", out, half, 2048);
   if (auto status = p.launch(nullptr); !status.ok()) return std::puts(status.message()), 1;
   unsigned char byte = 0;
-  call("cuMemcpyDtoH_v2", &cuMemcpyDtoH)(&byte, memory + 2047, 1);
+  CALL(cuMemcpyDtoH, "cuMemcpyDtoH_v2")(&byte, memory + 2047, 1);
   return byte == 7 ? 0 : 1;
 }
