@@ -56,7 +56,7 @@ TEST_P(PlantedTest, IsFoundAndNamed) {
     case Plant::kCode:
       p->add_kernel("partner", fill(bx, 2, kFloats), {writes(bx)});
       p->add_code("culprit",
-                  [this, bx, by, n, middle](CUstream stream, const Addresses& where) {
+                  [=, this](CUstream stream, const Addresses& where) {
                     const auto set = call<decltype(&cuMemsetD8Async)>("cuMemsetD8Async");
                     const bool done = set(where.of(by), 0, 4, stream) == CUDA_SUCCESS &&
                                       set(where.of(bx) + middle, 7, n, stream) == CUDA_SUCCESS;
@@ -67,8 +67,8 @@ TEST_P(PlantedTest, IsFoundAndNamed) {
     case Plant::kHost:
       buffer = "h";
       p->add_memset("partner", bh, 0);
-      p->add_host("culprit",
-                  [bh, n, half](const Addresses& where) { std::fill_n(where.pointer<float>(bh) + half, n, 5.0F); }, {});
+      p->add_host("culprit", [=](const Addresses& where) { std::fill_n(where.pointer<float>(bh) + half, n, 5.0F); },
+                  {});
       break;
     case Plant::kOverflow:
       p->add_kernel("culprit", fill(bx, 4, kFloats + n), {writes(bx)});
