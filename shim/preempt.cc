@@ -3,6 +3,7 @@
 #include <cstdlib>
 
 #include "channel_groups.h"
+#include "say.h"
 #include "session.h"
 
 namespace sluice::shim {
@@ -24,8 +25,11 @@ void* preemption(void*) {
   bool is_long = false;
   while (enabled()) {
     bool is_below = false;
-    for (int i = 0; const Session* session = session_at(i); ++i)
-      is_below |= board::is_below(session->board, session->client, now_ns());
+    for (int i = 0; const Session* session = session_at(i); ++i) {
+      // Under MPS the channels are its server's, and what cannot have gates is promised to be left alone.
+      const bool is_gated = !session->ungated.load() && session->board->jobs[session->job].mps.load() == 0;
+      is_below |= is_gated && board::is_below(session->board, session->client, now_ns());
+    }
     board::Client& self = *session_at(0)->self;
     is_long = self.tail_ns.load() > (is_long ? kShortNs : kLongNs);
     channel_groups::set_time_slice(is_below && is_long ? slice_us : 0);
@@ -48,7 +52,17 @@ void* preemption(void*) {
 }  // namespace
 
 void prepare_preemption(void* driver) {
-  if (const char* text = std::getenv("SLUICE_TIME_SLICE")) slice_us = std::strtoul(text, nullptr, 10);
+  constexpr std::uint64_t kMostUs = 1'000'000;
+  if (const char* text = std::getenv("SLUICE_TIME_SLICE")) {
+    char* end = nullptr;
+    slice_us = std::strtoul(text, &end, 10);
+    if (*text < '0' || *text > '9' || *end != '\0' || slice_us > kMostUs) {
+      static std::atomic<bool> said{false};
+      slice_us = kSliceUs;
+      say_once(&said, "SLUICE_TIME_SLICE is '%s'; it takes microseconds, from 0 to %llu; %llu is used", text,
+               static_cast<unsigned long long>(kMostUs), static_cast<unsigned long long>(kSliceUs));
+    }
+  }
   able = slice_us != 0 && channel_groups::follow(driver);
 }
 

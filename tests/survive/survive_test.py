@@ -118,6 +118,11 @@ class Graphs(SurviveTest):
         self.assertEqual(graphs, [1, 0, None])
         self.assertIn("SLUICE_GRAPH_SPACING is 'few'; it takes a number from 0 to 100000; 16 is used", said)
 
+    def test_a_time_slice_that_is_none(self):
+        self.env["SLUICE_TIME_SLICE"] = "few"
+        self.assertIn("SLUICE_TIME_SLICE is 'few'; it takes microseconds, from 0 to 1000000; 50 is used",
+                      self.report_of()[2])
+
 
 class BrokenBoard(SurviveTest):
     PROGRAM = ("open", "work 20", "alloc", "sum", "exit 3")
