@@ -1,6 +1,7 @@
 // bench_graph: pipelines against CUDA graphs written by hand, of the same kernels, interleaved in one run.
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <functional>
 #include <memory>
@@ -146,7 +147,7 @@ struct Row {
 };
 
 double quantile(std::vector<double> values, double q) {
-  const auto at = static_cast<std::ptrdiff_t>(q * static_cast<double>(values.size() - 1) + 0.5);
+  const auto at = std::lround(q * static_cast<double>(values.size() - 1));
   std::nth_element(values.begin(), values.begin() + at, values.end());
   return values[static_cast<std::size_t>(at)];
 }
