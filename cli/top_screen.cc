@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "job_request.h"
 #include "output.h"
@@ -38,7 +39,7 @@ std::string fitted(const std::string& text, int columns, bool pad) {
 
 std::string bar(const json& ratio, int columns) {
   if (!ratio.is_number()) return std::string(static_cast<std::size_t>(columns), '.');
-  const auto full = static_cast<std::size_t>(std::clamp(ratio.get<double>(), 0.0, 1.0) * columns + 0.5);
+  const auto full = static_cast<std::size_t>(std::lround(std::clamp(ratio.get<double>(), 0.0, 1.0) * columns));
   return std::string(full, '#') + std::string(static_cast<std::size_t>(columns) - full, '.');
 }
 

@@ -55,7 +55,7 @@ Result<Place> parse(const std::string& text) {
 
 // The address, if it may be listened on.
 Result<Place> allowed(const std::string& text, bool allow_remote) {
-  const Result<Place> place = parse(text);
+  Result<Place> place = parse(text);
   if (!place.ok()) return Status::error(Code::kInvalidArgument, "--metrics: %s", place.status().message());
   if (place->address.is_loopback() || allow_remote) return place;
   return Status::error(Code::kInvalidArgument,
